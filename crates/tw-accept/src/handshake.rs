@@ -190,10 +190,12 @@ impl<H: TlsHost> PendingConnection<'_, H> {
         let dynamic = &chosen.tls.dynamic;
         let names = self.host.certificate_names(chosen.server, TlsInfo::of_hello(accepted), dynamic);
         let disk = self.host.disk();
-        let mut by = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
+        let mut account = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
         let mut identities = Vec::with_capacity(dynamic.len());
         for (certificate, names) in dynamic.iter().zip(&names) {
-            match self.in_time(certificate.reader().load(names, &mut by, &disk, chosen.pool.as_ref())).await?
+            match self
+                .in_time(certificate.reader().load(names, &mut account, &disk, chosen.pool.as_ref()))
+                .await?
             {
                 Ok(identity) => identities.push(identity),
                 Err(error) => return Some(Err(error)),
@@ -233,8 +235,8 @@ impl<H: TlsHost> PendingConnection<'_, H> {
     ) -> Option<T> {
         let Some(pool) = pool else { return self.in_time(handshake_budget::run_on_loop(work)).await };
         let _permit = self.in_time(handshake_budget::pool_permit()).await?;
-        let mut by = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
-        match pool.run(&mut by, work).await {
+        let mut account = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
+        match pool.run(&mut account, work).await {
             Ok(done) => Some(done),
             Err(error) => self.fail(HandshakeFailure::Overload, Level::Error, format_args!("{error}")),
         }

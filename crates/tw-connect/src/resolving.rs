@@ -119,11 +119,11 @@ impl Resolving {
             false => NameService::System(self.system.clone()),
         };
         if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             // What was known before is good enough if this fails or takes long.
             let _ = tokio::time::timeout(
                 REFRESH_WAIT.min(self.timeout),
-                pool.run(&mut by, move || refresh.run()),
+                pool.run(&mut account, move || refresh.run()),
             )
             .await;
         }

@@ -246,12 +246,12 @@ impl ReloadCheck {
         let interval = Duration::from_millis(self.interval.load(Relaxed));
         let disk = process.disks.default_disk();
         let log = &process.error_log;
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
         let mut last_failure = None;
         loop {
             tokio::time::sleep(interval).await;
             let broken = last_failure.as_ref().and_then(|failure: &CheckFailure| failure.broken);
-            let outcome = self.check(broken, disk, &mut by).await;
+            let outcome = self.check(broken, disk, &mut account).await;
             self.file.set_checked(clock::unix().secs);
             let kind = self.file.kind();
             let path = self.file.path().to_bytes();
@@ -282,19 +282,21 @@ impl ReloadCheck {
         &self,
         broken: Option<FileMeta>,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
     ) -> Result<Checked, CheckFailure> {
         let passing = |error: DiskError| CheckFailure { why: error.to_string(), broken: None };
-        let version = disk.stat(by, self.file.path()).await.map_err(passing)?;
+        let version = disk.stat(account, self.file.path()).await.map_err(passing)?;
         let is_broken = broken.is_some_and(|broken| broken.is_same_version(&version));
         if is_broken || self.file.is_current(&version) {
             return Ok(Checked::Unchanged);
         }
         let unusable = |why| CheckFailure { why, broken: Some(version) };
         check_size(&version, self.file.size_max()).map_err(unusable)?;
-        let content = disk.read_whole(by, self.file.path(), self.file.size_max()).await.map_err(passing)?;
+        let content =
+            disk.read_whole(account, self.file.path(), self.file.size_max()).await.map_err(passing)?;
         let file = self.file.clone();
-        let replaced = disk.pool().run(by, move || file.replace(content, version)).await.map_err(passing)?;
+        let replaced =
+            disk.pool().run(account, move || file.replace(content, version)).await.map_err(passing)?;
         replaced.map_err(unusable).map(|()| Checked::Replaced)
     }
 }

@@ -35,12 +35,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut buf = vec![0; 1024];
 
     // The first opens and reads warm the names and let a job learn about the device.
-    let mut by = tw_disk::Account::hit(tw_disk::JobSource::NONE);
+    let mut account = tw_disk::Account::hit(tw_disk::JobSource::NONE);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let file = runtime.block_on(async {
-        let file = disk.open(&mut by, &path, &OpenOptions::READ).await?;
-        disk.read(&mut by, &file, 0, vec![0; 1024]).await?;
-        disk.open(&mut by, &path, &OpenOptions::READ).await
+        let file = disk.open(&mut account, &path, &OpenOptions::READ).await?;
+        disk.read(&mut account, &file, 0, vec![0; 1024]).await?;
+        disk.open(&mut account, &path, &OpenOptions::READ).await
     })?;
 
     let cached = ResolveFlags::CACHED;

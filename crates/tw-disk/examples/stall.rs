@@ -33,7 +33,12 @@ struct Bench {
 }
 
 impl Bench {
-    async fn read(&self, by: &mut Account, file: &File, offset: u64) -> Result<usize, tw_disk::DiskError> {
+    async fn read(
+        &self,
+        account: &mut Account,
+        file: &File,
+        offset: u64,
+    ) -> Result<usize, tw_disk::DiskError> {
         let start = Instant::now();
         let now = {
             let buf = &mut self.scratch.borrow_mut()[..];
@@ -50,7 +55,7 @@ impl Bench {
         self.seen.longest.set(self.seen.longest.get().max(start.elapsed()));
         match now {
             Now::Ready(Ok(n)) => Ok(n),
-            _ => Ok(self.disk.read_cold(by, file, offset, vec![0; CHUNK_SIZE]).await?.len()),
+            _ => Ok(self.disk.read_cold(account, file, offset, vec![0; CHUNK_SIZE]).await?.len()),
         }
     }
 
@@ -59,9 +64,9 @@ impl Bench {
         while Instant::now() < end {
             at = at.wrapping_mul(25_214_903_917).wrapping_add(11);
             let file = &files[(at >> 16) % files.len()];
-            let mut by = Account::hit(JobSource::new(file.meta().ino));
+            let mut account = Account::hit(JobSource::new(file.meta().ino));
             let offset = (at >> 8) as u64 % file.meta().size.max(1);
-            self.read(&mut by, file, offset).await?;
+            self.read(&mut account, file, offset).await?;
             self.seen.cold.set(self.seen.cold.get() + 1);
             if let (true, Some(fd)) = (at.is_multiple_of(4), file.fd()) {
                 let _ = fadvise(fd, 0, None, Advice::DontNeed);
@@ -72,13 +77,13 @@ impl Bench {
 
     async fn hot(&self, file: &File) -> Result<(), tw_disk::DiskError> {
         let end = Instant::now() + RUN;
-        let mut by = Account::hit(JobSource::new(1));
+        let mut account = Account::hit(JobSource::new(1));
         while Instant::now() < end {
-            self.read(&mut by, file, 0).await?;
+            self.read(&mut account, file, 0).await?;
             self.seen.hot.set(self.seen.hot.get() + 1);
             tokio::task::yield_now().await;
         }
-        self.seen.hot_jobs.set(by.jobs().into());
+        self.seen.hot_jobs.set(account.jobs().into());
         Ok(())
     }
 }

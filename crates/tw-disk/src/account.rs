@@ -188,13 +188,13 @@ mod tests {
 
     #[test]
     fn sums_costs() {
-        let mut by = Account::hit(JobSource::of(b"/a"));
-        assert!(by.is_inline());
+        let mut account = Account::hit(JobSource::of(b"/a"));
+        assert!(account.is_inline());
         let now = Instant::now();
-        by.charge(Op::Open, now, (3, 4));
-        by.charge(Op::Read, now, (10, 20));
-        assert!(!by.is_inline());
-        assert_eq!((by.jobs(), by.queue().as_nanos(), by.wait().as_nanos()), (2, 13, 37));
+        account.charge(Op::Open, now, (3, 4));
+        account.charge(Op::Read, now, (10, 20));
+        assert!(!account.is_inline());
+        assert_eq!((account.jobs(), account.queue().as_nanos(), account.wait().as_nanos()), (2, 13, 37));
     }
 
     #[test]
@@ -203,16 +203,16 @@ mod tests {
         let mut silent = Account::hit(JobSource::NONE);
         silent.charge(Op::Open, now, (1, 2));
         assert!(silent.waits().is_empty() && silent.part(JobClass::Hit, JobSource::NONE).waits.is_none());
-        let mut by = Account::hit(JobSource::NONE);
-        by.record_waits(2);
-        by.charge(Op::Open, now, (1, 2));
-        let mut part = by.part(JobClass::Fill, JobSource::NONE);
+        let mut account = Account::hit(JobSource::NONE);
+        account.record_waits(2);
+        account.charge(Op::Open, now, (1, 2));
+        let mut part = account.part(JobClass::Fill, JobSource::NONE);
         part.charge(Op::Read, now, (3, 4));
         part.charge(Op::Stat, now, (5, 6));
-        by.add_part(&part);
-        let ops: Vec<_> = by.waits().iter().map(|wait| (wait.op, wait.service.as_nanos())).collect();
+        account.add_part(&part);
+        let ops: Vec<_> = account.waits().iter().map(|wait| (wait.op, wait.service.as_nanos())).collect();
         assert_eq!(ops, [(Op::Open, 2), (Op::Read, 4)]);
-        assert_eq!((by.jobs(), by.wait().as_nanos()), (3, 21));
+        assert_eq!((account.jobs(), account.wait().as_nanos()), (3, 21));
     }
 
     #[test]

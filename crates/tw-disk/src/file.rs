@@ -188,7 +188,7 @@ impl Drop for Inner {
             return;
         }
         // Not behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
-        let by = Account::new(JobClass::Fill, JobSource::NONE);
+        let account = Account::new(JobClass::Fill, JobSource::NONE);
         let device = self.device;
         let close = move || {
             // A chance to learn about the device for those who only open and close.
@@ -196,7 +196,7 @@ impl Drop for Inner {
             drop(fd);
             Ok::<(), crate::DiskError>(())
         };
-        if let Some(left) = pool.detach_or_leave(&by, Op::Close, Some(device), close) {
+        if let Some(left) = pool.detach_or_leave(&account, Op::Close, Some(device), close) {
             // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());
         }

@@ -349,8 +349,8 @@ impl Drop for Pages {
             return;
         }
         // Like a close: not behind evictions.
-        let by = Account::new(JobClass::Fill, JobSource::NONE);
-        if let Some(left) = self.pool.detach_or_leave(&by, Op::Close, None, unlock) {
+        let account = Account::new(JobClass::Fill, JobSource::NONE);
+        if let Some(left) = self.pool.detach_or_leave(&account, Op::Close, None, unlock) {
             left.run(&|| ());
         }
     }

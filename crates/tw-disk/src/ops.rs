@@ -81,77 +81,77 @@ impl Disk {
     /// Errors of `openat2`; `ELOOP` at a link that [`OpenOptions::links`] refuses. As all operations: see [`DiskError`].
     pub async fn open(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         options: &OpenOptions,
     ) -> Result<File, DiskError> {
         match self.open_now(path, options) {
             Now::Ready(opened) => opened.map_err(|errno| Op::Open.failed(errno)),
-            Now::Cold => self.open_cold(by, path, options).await,
+            Now::Cold => self.open_cold(account, path, options).await,
         }
     }
 
     /// Opens like [`Disk::open`], after [`Now::Cold`].
     pub async fn open_cold(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         options: &OpenOptions,
     ) -> Result<File, DiskError> {
         let options = *options;
-        self.job_at(by, Op::Open, path, move |driver, path| driver.open(path, &options)).await
+        self.job_at(account, Op::Open, path, move |driver, path| driver.open(path, &options)).await
     }
 
     /// Uses a file that was opened elsewhere, such as a block device that only the master may open. `path` is its path; without a
     /// descriptor, and on a simulated disk, that is opened.
     pub async fn adopt(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         fd: Option<Arc<OwnedFd>>,
         path: &CStr,
         options: &OpenOptions,
     ) -> Result<File, DiskError> {
         let options = *options;
-        self.job_at(by, Op::Open, path, move |driver, path| driver.adopt(fd, path, &options)).await
+        self.job_at(account, Op::Open, path, move |driver, path| driver.adopt(fd, path, &options)).await
     }
 
     /// Size of a file or of a block device in bytes.
-    pub async fn size(&self, by: &mut Account, file: &File) -> Result<u64, DiskError> {
-        self.job_on(by, Op::Fstat, file, move |driver, file| driver.size(file.inner())).await
+    pub async fn size(&self, account: &mut Account, file: &File) -> Result<u64, DiskError> {
+        self.job_on(account, Op::Fstat, file, move |driver, file| driver.size(file.inner())).await
     }
 
     /// Locks a file until its last handle is dropped. Returns false if another process, or another open file of this one, has the
     /// lock.
-    pub async fn lock(&self, by: &mut Account, file: &File) -> Result<bool, DiskError> {
-        self.job_on(by, Op::Open, file, move |driver, file| driver.lock(file.inner())).await
+    pub async fn lock(&self, account: &mut Account, file: &File) -> Result<bool, DiskError> {
+        self.job_on(account, Op::Open, file, move |driver, file| driver.lock(file.inner())).await
     }
 
     /// Creates a file, and the directories of its path if `options` says so.
     pub async fn create(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         options: &CreateOptions,
     ) -> Result<File, DiskError> {
         let options = *options;
-        self.job_at(by, Op::Create, path, move |driver, path| driver.create(path, &options)).await
+        self.job_at(account, Op::Create, path, move |driver, path| driver.create(path, &options)).await
     }
 
     /// Creates a temporary file in `dir`, which goes when it is dropped.
     pub async fn create_temp(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         dir: &CStr,
         options: &TempOptions,
     ) -> Result<TempFile, DiskError> {
         let options = *options;
-        self.job_at(by, Op::Create, dir, move |driver, dir| driver.create_temp(dir, &options)).await
+        self.job_at(account, Op::Create, dir, move |driver, dir| driver.create_temp(dir, &options)).await
     }
 
     /// [`Disk::create_temp`] and the first write to the file, as one job; nothing is left if either fails.
     pub async fn create_temp_with<B>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         dir: &CStr,
         options: &TempOptions,
         parts: Vec<B>,
@@ -161,7 +161,7 @@ impl Disk {
     {
         let options = *options;
         count_written(&parts);
-        self.job_at(by, Op::Create, dir, move |driver, dir| {
+        self.job_at(account, Op::Create, dir, move |driver, dir| {
             let temp = driver.create_temp(dir, &options)?;
             driver.write_parts(temp.file().inner(), 0, &mut slices(&parts))?;
             Ok(temp)
@@ -170,18 +170,18 @@ impl Disk {
     }
 
     /// Metadata of an open file as it is now.
-    pub async fn stat_file(&self, by: &mut Account, file: &File) -> Result<FileMeta, DiskError> {
+    pub async fn stat_file(&self, account: &mut Account, file: &File) -> Result<FileMeta, DiskError> {
         if let Now::Ready(found) = self.stat_now(file) {
             return found.map_err(|errno| Op::Fstat.failed(errno));
         }
-        self.job_on(by, Op::Fstat, file, move |driver, file| driver.fstat(file.inner())).await
+        self.job_on(account, Op::Fstat, file, move |driver, file| driver.fstat(file.inner())).await
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
     /// file, and perhaps less than asked anywhere.
     pub async fn read(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         mut buf: Vec<u8>,
@@ -190,32 +190,32 @@ impl Disk {
             buf.truncate(read.map_err(|errno| Op::Read.failed(errno))?);
             return Ok(buf);
         }
-        self.read_cold(by, file, offset, buf).await
+        self.read_cold(account, file, offset, buf).await
     }
 
     /// Reads like [`Disk::read`], after [`Now::Cold`].
     pub async fn read_cold(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         buf: Vec<u8>,
     ) -> Result<Vec<u8>, DiskError> {
-        let buf = match self.read_by_ring(by, file, offset, buf) {
+        let buf = match self.read_by_ring(account, file, offset, buf) {
             Ok(job) => {
                 let done = job.await;
-                by.charge(Op::Read, done.queued, (done.queue_ns, done.service_ns));
+                account.charge(Op::Read, done.queued, (done.queue_ns, done.service_ns));
                 return done.result;
             }
             Err(ReadRefusal::Error(error)) => return Err(error),
             Err(ReadRefusal::Unsuited(buf)) => buf,
         };
-        self.read_by_thread(by, file, offset, buf).await
+        self.read_by_thread(account, file, offset, buf).await
     }
 
     fn read_by_ring(
         &self,
-        by: &Account,
+        account: &Account,
         file: &File,
         offset: u64,
         buf: Vec<u8>,
@@ -224,18 +224,18 @@ impl Disk {
             Some(uring_queue) if self.aio == Aio::Uring && file.inner().suits_ring() => uring_queue,
             _ => return Err(ReadRefusal::Unsuited(buf)),
         };
-        UringQueue::submit(uring_queue, by, file, offset, buf)
+        UringQueue::submit(uring_queue, account, file, offset, buf)
     }
 
     async fn read_by_thread(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         mut buf: Vec<u8>,
     ) -> Result<Vec<u8>, DiskError> {
         let read_job = file.inner().device.begin_read_job();
-        self.job_on(by, Op::Read, file, move |driver, file| {
+        self.job_on(account, Op::Read, file, move |driver, file| {
             let _visit = read_job;
             let n = driver.read(file.inner(), offset, &mut buf)?;
             buf.truncate(n);
@@ -248,7 +248,7 @@ impl Disk {
     /// longer than a loop may be kept.
     pub async fn read_and<T, W>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         len: usize,
@@ -259,7 +259,7 @@ impl Disk {
         T: Send + 'static,
     {
         let read_job = file.inner().device.begin_read_job();
-        self.job_on(by, Op::Read, file, move |driver, file| {
+        self.job_on(account, Op::Read, file, move |driver, file| {
             let _visit = read_job;
             let mut buf = vec![0; len];
             let n = driver.read(file.inner(), offset, &mut buf)?;
@@ -270,17 +270,28 @@ impl Disk {
     }
 
     /// Opens, reads and closes a file of at most `max` bytes, as one job; `EFBIG` if it is longer.
-    pub async fn read_whole(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
-        self.job_at(by, Op::Read, path, move |driver, path| driver.read_whole(path, max)).await
+    pub async fn read_whole(
+        &self,
+        account: &mut Account,
+        path: &CStr,
+        max: usize,
+    ) -> Result<Vec<u8>, DiskError> {
+        self.job_at(account, Op::Read, path, move |driver, path| driver.read_whole(path, max)).await
     }
 
     /// Writes all of `data` at `offset` and gives it back. If it fails, some of it may have been written.
-    pub async fn write<B>(&self, by: &mut Account, file: &File, offset: u64, data: B) -> Result<B, DiskError>
+    pub async fn write<B>(
+        &self,
+        account: &mut Account,
+        file: &File,
+        offset: u64,
+        data: B,
+    ) -> Result<B, DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
         memory::count_written(data.as_ref().len());
-        self.job_on(by, Op::Write, file, move |driver, file| {
+        self.job_on(account, Op::Write, file, move |driver, file| {
             driver.write(file.inner(), Some(offset), data.as_ref())?;
             Ok(data)
         })
@@ -290,7 +301,7 @@ impl Disk {
     /// Writes all of `parts`, one behind the other, at `offset`. If it fails, some of it may have been written.
     pub async fn write_parts<B>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         parts: Vec<B>,
@@ -299,7 +310,7 @@ impl Disk {
         B: AsRef<[u8]> + Send + 'static,
     {
         count_written(&parts);
-        self.job_on(by, Op::Write, file, move |driver, file| {
+        self.job_on(account, Op::Write, file, move |driver, file| {
             driver.write_parts(file.inner(), offset, &mut slices(&parts))
         })
         .await
@@ -308,7 +319,7 @@ impl Disk {
     /// Writes like [`Disk::write_parts`] the parts that `make` returns, which the job calls. Returns its other result.
     pub async fn write_made<B, T, M>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         make: M,
@@ -318,7 +329,7 @@ impl Disk {
         T: Send + 'static,
         M: FnOnce() -> (Vec<B>, T) + Send + 'static,
     {
-        self.job_on(by, Op::Write, file, move |driver, file| {
+        self.job_on(account, Op::Write, file, move |driver, file| {
             let (parts, made) = make();
             driver.write_parts(file.inner(), offset, &mut slices(&parts))?;
             Ok(made)
@@ -331,7 +342,7 @@ impl Disk {
     /// [`Disk::replace`] it does not wait until the disk has it, so a crash may lose it.
     pub async fn put<B>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         below: u32,
         parts: Vec<B>,
@@ -340,13 +351,13 @@ impl Disk {
         B: AsRef<[u8]> + Send + 'static,
     {
         let work = move |driver: &Driver, path: &CStr| driver.put(path, below, &parts);
-        self.job_at_name(by, Op::Create, path, work).await
+        self.job_at_name(account, Op::Create, path, work).await
     }
 
     /// Puts a file like [`Disk::put`] with the parts that `make` returns, which the job calls.
     pub async fn put_made<B, M>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         below: u32,
         make: M,
@@ -356,29 +367,29 @@ impl Disk {
         M: FnOnce() -> Vec<B> + Send + 'static,
     {
         let work = move |driver: &Driver, path: &CStr| driver.put(path, below, &make());
-        self.job_at_name(by, Op::Create, path, work).await
+        self.job_at_name(account, Op::Create, path, work).await
     }
 
     /// Creates a file beside `path`, to be given that name by [`Disk::name`]; it goes when it is dropped before.
     pub async fn create_beside(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         below: u32,
     ) -> Result<TempFile, DiskError> {
         let work = move |driver: &Driver, path: &CStr| driver.create_beside(path, below);
-        self.job_at_name(by, Op::Create, path, work).await
+        self.job_at_name(account, Op::Create, path, work).await
     }
 
     /// Gives a temporary file its name, in the place of what has it. If that fails, the file is removed.
-    pub async fn name(&self, by: &mut Account, temp: TempFile, path: &CStr) -> Result<(), DiskError> {
-        self.job_at(by, Op::Rename, path, move |driver, path| driver.name(temp, path)).await
+    pub async fn name(&self, account: &mut Account, temp: TempFile, path: &CStr) -> Result<(), DiskError> {
+        self.job_at(account, Op::Rename, path, move |driver, path| driver.name(temp, path)).await
     }
 
     /// Opens a file and reads its first bytes, at most `max`, as one job if one of the two would wait.
     pub async fn open_and_read(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
         options: &OpenOptions,
         max: usize,
@@ -392,13 +403,13 @@ impl Disk {
                 Now::Ready(Ok(n)) if n == buf.len() => Ok((file, buf)),
                 Now::Ready(Err(errno)) => Err(Op::Read.failed(errno)),
                 Now::Ready(Ok(_)) | Now::Cold => {
-                    let buf = self.read_cold(by, &file, 0, buf).await?;
+                    let buf = self.read_cold(account, &file, 0, buf).await?;
                     Ok((file, buf))
                 }
             };
         }
         let options = *options;
-        self.job_at(by, Op::Open, path, move |driver, path| {
+        self.job_at(account, Op::Open, path, move |driver, path| {
             let file = driver.open(path, &options)?;
             let mut buf = room(&file);
             let n = driver.read(file.inner(), 0, &mut buf)?;
@@ -411,11 +422,17 @@ impl Disk {
     /// Makes `data` the whole of a file, as one job, and gives it back: it is written beside, reaches the disk, and then takes
     /// the name, so that readers see all of it or the old content. If it fails, nothing has changed.
     /// One at a time for each path.
-    pub async fn replace<B>(&self, by: &mut Account, path: &CStr, mode: u32, data: B) -> Result<B, DiskError>
+    pub async fn replace<B>(
+        &self,
+        account: &mut Account,
+        path: &CStr,
+        mode: u32,
+        data: B,
+    ) -> Result<B, DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        self.job_at(by, Op::Write, path, move |driver, path| {
+        self.job_at(account, Op::Write, path, move |driver, path| {
             driver.replace(path, mode, data.as_ref())?;
             Ok(data)
         })
@@ -423,11 +440,11 @@ impl Disk {
     }
 
     /// Writes all of `data` where the descriptor stands: at the end if the file was opened for appending.
-    pub async fn append<B>(&self, by: &mut Account, file: &File, data: B) -> Result<B, DiskError>
+    pub async fn append<B>(&self, account: &mut Account, file: &File, data: B) -> Result<B, DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        self.job_on(by, Op::Write, file, move |driver, file| {
+        self.job_on(account, Op::Write, file, move |driver, file| {
             driver.write(file.inner(), None, data.as_ref())?;
             Ok(data)
         })
@@ -435,8 +452,8 @@ impl Disk {
     }
 
     /// Waits until what was written to a file is on the disk.
-    pub async fn fsync(&self, by: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
-        self.job_on(by, Op::Fsync, file, move |driver, file| {
+    pub async fn fsync(&self, account: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
+        self.job_on(account, Op::Fsync, file, move |driver, file| {
             driver.fsync(file.inner(), what == Durable::Data)
         })
         .await
@@ -451,41 +468,46 @@ impl Disk {
     /// something else from now on.
     pub async fn write_back(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         options: WriteBack,
     ) -> Result<(), DiskError> {
-        self.job_on(by, Op::WriteBack, file, move |driver, file| driver.write_back(file.inner(), &options))
-            .await
+        self.job_on(account, Op::WriteBack, file, move |driver, file| {
+            driver.write_back(file.inner(), &options)
+        })
+        .await
     }
 
     /// Sets the access and modification time: seconds since 1970 and nanoseconds within the second.
     pub async fn set_mtime(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         sec: i64,
         nsec: u32,
     ) -> Result<(), DiskError> {
-        self.job_on(by, Op::SetTimes, file, move |driver, file| driver.set_mtime(file.inner(), sec, nsec))
-            .await
+        self.job_on(account, Op::SetTimes, file, move |driver, file| {
+            driver.set_mtime(file.inner(), sec, nsec)
+        })
+        .await
     }
 
     /// Sets the permission bits.
-    pub async fn set_mode(&self, by: &mut Account, file: &File, mode: u32) -> Result<(), DiskError> {
-        self.job_on(by, Op::SetMode, file, move |driver, file| driver.set_mode(file.inner(), mode)).await
+    pub async fn set_mode(&self, account: &mut Account, file: &File, mode: u32) -> Result<(), DiskError> {
+        self.job_on(account, Op::SetMode, file, move |driver, file| driver.set_mode(file.inner(), mode)).await
     }
 
     /// Sets the length.
-    pub async fn truncate(&self, by: &mut Account, file: &File, size: u64) -> Result<(), DiskError> {
-        self.job_on(by, Op::Truncate, file, move |driver, file| driver.truncate(file.inner(), size)).await
+    pub async fn truncate(&self, account: &mut Account, file: &File, size: u64) -> Result<(), DiskError> {
+        self.job_on(account, Op::Truncate, file, move |driver, file| driver.truncate(file.inner(), size))
+            .await
     }
 
     /// Copies a file's content to a new file, which is returned, as one job; nothing of it is left if it fails.
     /// `links` is for the source.
     pub async fn copy(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         from: &CStr,
         links: Links,
         to: &CStr,
@@ -493,7 +515,8 @@ impl Disk {
     ) -> Result<File, DiskError> {
         let to = to.to_owned();
         let options = *options;
-        self.job_at(by, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &options)).await
+        self.job_at(account, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &options))
+            .await
     }
 
     /// Sends up to `len` bytes of a file to a non-blocking socket from inside the kernel, always by a job: `sendfile` waits
@@ -502,7 +525,7 @@ impl Disk {
     /// If the future is dropped, a job that has begun still writes to the socket: close the connection.
     pub async fn sendfile(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         len: usize,
@@ -510,7 +533,7 @@ impl Disk {
     ) -> Result<Sent, DiskError> {
         let socket = socket.clone();
         let read_job = file.inner().device.begin_read_job();
-        self.job_on(by, Op::Sendfile, file, move |driver, file| {
+        self.job_on(account, Op::Sendfile, file, move |driver, file| {
             let _visit = read_job;
             driver.sendfile(file.inner(), offset, len, &socket)
         })
@@ -518,26 +541,32 @@ impl Disk {
     }
 
     /// Does the work of an operation on what is at `path` by a job, or here with [`Aio::Off`].
-    async fn job_at<T, W>(&self, by: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
+    async fn job_at<T, W>(&self, account: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
     where
         W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
-        self.job_along(by, op, path, op.follows_links(), work).await
+        self.job_along(account, op, path, op.follows_links(), work).await
     }
 
     /// Like [`Disk::job_at`], for an operation that does not follow a link which has the last name of `path`.
-    async fn job_at_name<T, W>(&self, by: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
+    async fn job_at_name<T, W>(
+        &self,
+        account: &mut Account,
+        op: Op,
+        path: &CStr,
+        work: W,
+    ) -> Result<T, DiskError>
     where
         W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
-        self.job_along(by, op, path, false, work).await
+        self.job_along(account, op, path, false, work).await
     }
 
     async fn job_along<T, W>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         op: Op,
         path: &CStr,
         follows: bool,
@@ -555,7 +584,7 @@ impl Disk {
         let mut job = (self.driver.clone(), path.to_owned(), work);
         loop {
             let now = way;
-            let went = self.pool.job(by, op, way.device(), move || go(job, follows, now)).await?;
+            let went = self.pool.job(account, op, way.device(), move || go(job, follows, now)).await?;
             match went {
                 PathOutcome::Done(result) => return Ok(result),
                 PathOutcome::Elsewhere(same, device) => {
@@ -567,7 +596,7 @@ impl Disk {
     }
 
     /// Does the work of an operation on an open file by a job, or here with [`Aio::Off`].
-    async fn job_on<T, W>(&self, by: &mut Account, op: Op, file: &File, work: W) -> Result<T, DiskError>
+    async fn job_on<T, W>(&self, account: &mut Account, op: Op, file: &File, work: W) -> Result<T, DiskError>
     where
         W: FnOnce(&Driver, &File) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
@@ -579,7 +608,7 @@ impl Disk {
         let driver = self.driver.clone();
         let file = file.clone();
         let device = driver.device_under(&file);
-        self.pool.job(by, op, device, move || work(&driver, &file)).await
+        self.pool.job(account, op, device, move || work(&driver, &file)).await
     }
 }
 

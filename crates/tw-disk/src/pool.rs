@@ -189,12 +189,12 @@ impl Pool {
     ///
     /// # Errors
     /// [`DiskError::QueueFull`]; [`DiskError::Panicked`]; [`DiskError::Cancelled`] if the pool ended first.
-    pub async fn run<T, W>(&self, by: &mut Account, work: W) -> Result<T, DiskError>
+    pub async fn run<T, W>(&self, account: &mut Account, work: W) -> Result<T, DiskError>
     where
         W: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.job(by, Op::Run, None, || Ok(work())).await
+        self.job(account, Op::Run, None, || Ok(work())).await
     }
 
     /// Counters and levels now. Takes the queue's lock for a moment.
@@ -294,7 +294,7 @@ impl Pool {
     /// Has a thread do `work`, which counts for `device`.
     pub(crate) async fn job<T, W>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         op: Op,
         device: Option<&'static Device>,
         work: W,
@@ -303,9 +303,9 @@ impl Pool {
         W: FnOnce() -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
-        let job = Shared::submit(&self.0.shared, by, op, device, work)?;
+        let job = Shared::submit(&self.0.shared, account, op, device, work)?;
         let done = job.await;
-        by.charge(op, done.queued, (done.queue_ns, done.service_ns));
+        account.charge(op, done.queued, (done.queue_ns, done.service_ns));
         done.result
     }
 }
@@ -363,7 +363,7 @@ impl Shared {
 
     fn submit<T, W>(
         shared: &Arc<Shared>,
-        by: &Account,
+        account: &Account,
         op: Op,
         device: Option<&'static Device>,
         work: W,
@@ -383,7 +383,8 @@ impl Shared {
                 shared.counters.refusals.add(1);
                 return Err(DiskError::Hung { op, mount: state.hung.mount(number) });
             }
-            let pushed = state.queue.push(by.class, by.source, number, task.clone() as Arc<dyn Run>, false);
+            let pushed =
+                state.queue.push(account.class, account.source, number, task.clone() as Arc<dyn Run>, false);
             pushed.map(|ticket| (ticket, state.idle.take()))
         };
         match pushed {
@@ -400,7 +401,7 @@ impl Shared {
     /// have ended.
     pub(crate) fn detach<W>(
         &self,
-        by: &Account,
+        account: &Account,
         op: Op,
         device: Option<&'static Device>,
         work: W,
@@ -408,12 +409,12 @@ impl Shared {
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        self.detach_task(by, device, Arc::new(Task::new(op, work)))
+        self.detach_task(account, device, Arc::new(Task::new(op, work)))
     }
 
     pub(crate) fn detach_task(
         &self,
-        by: &Account,
+        account: &Account,
         device: Option<&'static Device>,
         task: Arc<dyn Run>,
     ) -> Option<Arc<dyn Run>> {
@@ -429,7 +430,7 @@ impl Shared {
             if is_over {
                 return Some(task);
             }
-            let refused = state.queue.push(by.class, by.source, number, task, true).err();
+            let refused = state.queue.push(account.class, account.source, number, task, true).err();
             (refused.map(|full| full.job), state.idle.take())
         };
         idle.wake();
@@ -440,7 +441,7 @@ impl Shared {
     /// As [`detach`](Self::detach), on the heir if the threads of this pool have ended.
     pub(crate) fn detach_or_leave<W>(
         &self,
-        by: &Account,
+        account: &Account,
         op: Op,
         device: Option<&'static Device>,
         work: W,
@@ -448,9 +449,9 @@ impl Shared {
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        let left = self.detach(by, op, device, work)?;
+        let left = self.detach(account, op, device, work)?;
         match DRAINING_POOL.get().and_then(Weak::upgrade) {
-            Some(heir) => heir.detach_task(by, device, left),
+            Some(heir) => heir.detach_task(account, device, left),
             None => Some(left),
         }
     }

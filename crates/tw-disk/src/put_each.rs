@@ -30,7 +30,7 @@ impl Disk {
     /// the others.
     pub async fn put_each<B>(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         below: u32,
         files: Vec<NewFile<B>>,
     ) -> Vec<Result<(), DiskError>>
@@ -49,7 +49,7 @@ impl Disk {
         let driver = self.driver.clone();
         let device = self.driver.device_at(&first.path);
         let work = move || Ok(files.into_iter().map(|file| put(&driver, device, below, file)).collect());
-        let put: Vec<Put<B>> = match self.pool.job(by, Op::Create, device, work).await {
+        let put: Vec<Put<B>> = match self.pool.job(account, Op::Create, device, work).await {
             Ok(put) => put,
             Err(error) => return vec![Err(error); count],
         };
@@ -57,7 +57,7 @@ impl Disk {
         for put in put {
             results.push(match put {
                 Ok(result) => result,
-                Err(NewFile { path, make }) => self.put_made(by, &path, below, make).await,
+                Err(NewFile { path, make }) => self.put_made(account, &path, below, make).await,
             });
         }
         results

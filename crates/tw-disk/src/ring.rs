@@ -119,7 +119,7 @@ impl UringQueue {
     /// Queues a read; gives the buffer back if this file or this ring cannot be read by the lane.
     pub(crate) fn submit(
         uring_queue: &Arc<Self>,
-        by: &Account,
+        account: &Account,
         file: &File,
         offset: u64,
         buf: Vec<u8>,
@@ -141,7 +141,7 @@ impl UringQueue {
         }
         let read_job = device.begin_read_job();
         let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, read_job }));
-        let pushed = state.queue.push(by.class, by.source, number, task.clone(), false);
+        let pushed = state.queue.push(account.class, account.source, number, task.clone(), false);
         let must_wake = std::mem::take(&mut state.is_asleep);
         drop(state);
         if must_wake {
@@ -284,13 +284,13 @@ impl UringQueue {
 
     /// Has a thread of the pool do what the ring could not.
     fn by_thread(&self, device: &'static Device, task: Arc<ReadTask>, read: impl FnOnce() + Send + 'static) {
-        let by = Account::new(JobClass::Hit, JobSource::NONE);
+        let account = Account::new(JobClass::Hit, JobSource::NONE);
         let work = move || {
             read();
             Ok(())
         };
         let left = Leftover { rest: Task::new(Op::Read, work), task };
-        if let Some(left) = self.shared.detach_task(&by, Some(device), Arc::new(left)) {
+        if let Some(left) = self.shared.detach_task(&account, Some(device), Arc::new(left)) {
             left.run(&|| ());
         }
     }
@@ -414,7 +414,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    fn by() -> Account {
+    fn new_account() -> Account {
         Account::new(JobClass::Hit, JobSource::new(1))
     }
 
@@ -439,11 +439,11 @@ mod tests {
     fn this_file(pool: &Pool) -> File {
         let disk = Disk::new(pool.clone(), Aio::Threads);
         let path = std::ffi::CString::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ring.rs")).unwrap();
-        block_on(disk.open(&mut by(), &path, &OpenOptions::READ)).unwrap()
+        block_on(disk.open(&mut new_account(), &path, &OpenOptions::READ)).unwrap()
     }
 
     fn submit(uring_queue: &Arc<UringQueue>, file: &File, offset: u64) -> ReadJob {
-        match UringQueue::submit(uring_queue, &by(), file, offset, vec![0; 8]) {
+        match UringQueue::submit(uring_queue, &new_account(), file, offset, vec![0; 8]) {
             Ok(job) => job,
             Err(_) => panic!("an open uring_queue takes reads"),
         }
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(block_on(waiting).result.unwrap().len(), 8);
         assert_eq!(receiver.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
         assert!(matches!(
-            UringQueue::submit(&uring_queue, &by(), &file, 0, vec![0; 8]),
+            UringQueue::submit(&uring_queue, &new_account(), &file, 0, vec![0; 8]),
             Err(ReadRefusal::Unsuited(_))
         ));
         let text = Notice::RingLost(Errno::PERM).to_string();

@@ -173,8 +173,8 @@ impl Drop for Name {
             let _ = remove();
             return;
         };
-        let by = Account::new(JobClass::Evict, JobSource::NONE);
-        if let Some(left) = pool.detach_or_leave(&by, Op::Unlink, device, remove) {
+        let account = Account::new(JobClass::Evict, JobSource::NONE);
+        if let Some(left) = pool.detach_or_leave(&account, Op::Unlink, device, remove) {
             // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());
         }

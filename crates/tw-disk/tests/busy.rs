@@ -31,7 +31,7 @@ fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn by(source: u64) -> Account {
+fn new_account(source: u64) -> Account {
     Account::new(JobClass::Hit, JobSource::new(source))
 }
 
@@ -43,13 +43,13 @@ fn bytes(len: usize) -> Vec<u8> {
 async fn put(disk: &Disk, name: &str, content: &[u8]) -> File {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("busy-{}-{name}", std::process::id()));
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    let mut by = by(1);
-    let file = disk.create(&mut by, &path, &CreateOptions::NEW).await.unwrap();
-    disk.write(&mut by, &file, 0, content.to_vec()).await.unwrap();
-    disk.fsync(&mut by, &file, Durable::All).await.unwrap();
+    let mut account = new_account(1);
+    let file = disk.create(&mut account, &path, &CreateOptions::NEW).await.unwrap();
+    disk.write(&mut account, &file, 0, content.to_vec()).await.unwrap();
+    disk.fsync(&mut account, &file, Durable::All).await.unwrap();
     drop(file);
-    let file = disk.open(&mut by, &path, &OpenOptions::READ).await.unwrap();
-    disk.unlink(&mut by, &path).await.unwrap();
+    let file = disk.open(&mut account, &path, &OpenOptions::READ).await.unwrap();
+    disk.unlink(&mut account, &path).await.unwrap();
     file
 }
 
@@ -73,16 +73,16 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
         assert_eq!(disk.read_now(&hot, 0, &mut buf[..100_000]), Now::Ready(Ok(100_000)));
         // A job that does not end keeps the reads behind it waiting: the device is busy.
         let (open, is_open) = channel::<()>();
-        let mut gate_by = by(2);
+        let mut gate_account = new_account(2);
         let (begin, has_begun) = channel();
-        let mut gate = Box::pin(pool.run(&mut gate_by, move || {
+        let mut gate = Box::pin(pool.run(&mut gate_account, move || {
             begin.send(()).unwrap();
             is_open.recv().is_err()
         }));
         assert!(poll_once(gate.as_mut()).is_pending());
         // Else a read could be taken before it.
         has_begun.recv().unwrap();
-        let mut accounts: Vec<_> = (0..8).map(|_| by(3)).collect();
+        let mut accounts: Vec<_> = (0..8).map(|_| new_account(3)).collect();
         let mut queued = Vec::new();
         for account in &mut accounts {
             let mut read = Box::pin(disk.read_cold(account, &unknown, 0, vec![0; 10]));
@@ -96,7 +96,7 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
         // A read that is given up makes the device less busy.
         drop(queued.pop());
         assert!(matches!(disk.read_now(&hot, 131_072, &mut buf), Now::Ready(Ok(_))));
-        let mut last_by = by(3);
+        let mut last_by = new_account(3);
         let mut last = Box::pin(disk.read_cold(&mut last_by, &unknown, 0, vec![0; 10]));
         assert!(poll_once(last.as_mut()).is_pending());
         assert_eq!(disk.read_now(&unknown, 0, &mut buf), Now::Cold);
@@ -125,7 +125,7 @@ fn many_cold_reads_at_once_and_some_given_up() {
                 let file = file.clone();
                 let at = (i * 37 % 250) * 4096;
                 let read = tokio::spawn(async move {
-                    (at, disk.read(&mut by(i as u64 % 7), &file, at as u64, vec![0; 4096]).await)
+                    (at, disk.read(&mut new_account(i as u64 % 7), &file, at as u64, vec![0; 4096]).await)
                 });
                 if i % 3 == 0 {
                     read.abort();

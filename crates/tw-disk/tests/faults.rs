@@ -22,7 +22,7 @@ static TURN: Mutex<()> = Mutex::new(());
 struct Bench {
     dir: TempDir,
     disk: Disk,
-    by: Account,
+    account: Account,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -34,7 +34,7 @@ impl Bench {
         dir.write("sound/f", "content").unwrap();
         let size = PoolSize { device_timeout: Duration::from_millis(400), ..PoolSize::new(4, 100) };
         let disk = Disk::new(Pool::sized("bench", &size).unwrap(), aio);
-        Self { dir, disk, by: Account::new(JobClass::Hit, JobSource::new(1)), _turn: turn }
+        Self { dir, disk, account: Account::new(JobClass::Hit, JobSource::new(1)), _turn: turn }
     }
 
     fn path(&self, name: &str) -> CString {
@@ -53,8 +53,8 @@ impl Bench {
 
     async fn read(&mut self, name: &str) -> Result<Vec<u8>, DiskError> {
         let path = self.path(name);
-        let file = self.disk.open(&mut self.by, &path, &OpenOptions::READ).await?;
-        self.disk.read(&mut self.by, &file, 0, vec![0; 100]).await
+        let file = self.disk.open(&mut self.account, &path, &OpenOptions::READ).await?;
+        self.disk.read(&mut self.account, &file, 0, vec![0; 100]).await
     }
 
     fn run<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> T {
@@ -107,22 +107,22 @@ async fn failing(bench: &mut Bench) -> Vec<FaultOp> {
             failing.push(op);
         }
     };
-    let Bench { disk, by, .. } = &mut *bench;
-    match disk.open(by, &file, &OpenOptions::READ_WRITE).await {
+    let Bench { disk, account, .. } = &mut *bench;
+    match disk.open(account, &file, &OpenOptions::READ_WRITE).await {
         Ok(open) => {
-            note(FaultOp::Read, disk.read(by, &open, 0, vec![0; 9]).await.map(drop));
-            note(FaultOp::Write, disk.write(by, &open, 0, b"content".to_vec()).await.map(drop));
-            note(FaultOp::Fsync, disk.fsync(by, &open, Durable::Data).await);
+            note(FaultOp::Read, disk.read(account, &open, 0, vec![0; 9]).await.map(drop));
+            note(FaultOp::Write, disk.write(account, &open, 0, b"content".to_vec()).await.map(drop));
+            note(FaultOp::Fsync, disk.fsync(account, &open, Durable::Data).await);
         }
         Err(error) => note(FaultOp::Open, Err(error)),
     }
-    note(FaultOp::Stat, disk.stat(by, &file).await.map(drop));
-    note(FaultOp::Readdir, disk.list(by, &dir, LIST_MAX).await.map(drop));
-    note(FaultOp::Create, disk.create(by, &new, &CreateOptions::NEW).await.map(drop));
+    note(FaultOp::Stat, disk.stat(account, &file).await.map(drop));
+    note(FaultOp::Readdir, disk.list(account, &dir, LIST_MAX).await.map(drop));
+    note(FaultOp::Create, disk.create(account, &new, &CreateOptions::NEW).await.map(drop));
     std::fs::write(new.to_str().unwrap(), "").unwrap();
-    note(FaultOp::Rename, disk.rename(by, &new, &newer).await);
+    note(FaultOp::Rename, disk.rename(account, &new, &newer).await);
     std::fs::write(newer.to_str().unwrap(), "").unwrap();
-    note(FaultOp::Unlink, disk.unlink(by, &newer).await);
+    note(FaultOp::Unlink, disk.unlink(account, &newer).await);
     // Left there by a rename that failed.
     let _ = std::fs::remove_file(new.to_str().unwrap());
     failing
@@ -149,10 +149,10 @@ fn delays_end_when_the_rules_change() {
         let rule = FaultRule { delay: hour, error: Some(Errno::IO), ..bench.rule(&[FaultOp::Open]) };
         set_fault_rules(&[rule]);
         let path = bench.path("faulty/f");
-        let mut by = Account::new(JobClass::Hit, JobSource::new(2));
+        let mut account = Account::new(JobClass::Hit, JobSource::new(2));
         let disk = bench.disk.clone();
         let before = hits(FaultOp::Open, FaultEffect::Delay);
-        let mut opening = std::pin::pin!(disk.open(&mut by, &path, &OpenOptions::READ));
+        let mut opening = std::pin::pin!(disk.open(&mut account, &path, &OpenOptions::READ));
         while hits(FaultOp::Open, FaultEffect::Delay) == before {
             let early = tokio::time::timeout(Duration::from_millis(1), &mut opening).await;
             assert!(early.is_err(), "it waits for an hour");
@@ -215,7 +215,7 @@ fn symbolic_links_lead_to_faults() {
         set_fault_rules(&[rule]);
         // The first look may come from memory: links are found by jobs, and remembered.
         let path = bench.path("linked/f");
-        let open = bench.disk.open_cold(&mut bench.by, &path, &OpenOptions::READ).await;
+        let open = bench.disk.open_cold(&mut bench.account, &path, &OpenOptions::READ).await;
         assert_eq!(open.unwrap_err().errno(), Some(Errno::IO));
         assert_eq!(bench.read("linked/f").await.unwrap_err().errno(), Some(Errno::IO));
     });

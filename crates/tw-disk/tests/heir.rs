@@ -27,11 +27,11 @@ fn files_of_an_ended_pool_are_closed_by_its_heir() {
     heir.inherit();
     let pool = Pool::new("short", 1, 8).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);
-    let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+    let mut account = Account::new(JobClass::Hit, JobSource::NONE);
     let file = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(disk.open_cold(&mut by, &name, &OpenOptions::READ))
+        .block_on(disk.open_cold(&mut account, &name, &OpenOptions::READ))
         .unwrap();
     // A close that frees blocks may wait.
     std::fs::remove_file(&path).unwrap();

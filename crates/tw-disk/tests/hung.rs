@@ -44,8 +44,8 @@ fn read(disk: &Disk, count: u64) -> Vec<Result<Vec<u8>, DiskError>> {
         let reads = (0..count).map(|at| {
             let disk = disk.clone();
             async move {
-                let mut by = Account::hit(JobSource::new(at + 1));
-                disk.read_whole(&mut by, c"/f", 100).await
+                let mut account = Account::hit(JobSource::new(at + 1));
+                disk.read_whole(&mut account, c"/f", 100).await
             }
         });
         join_all(reads).await

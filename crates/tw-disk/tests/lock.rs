@@ -43,8 +43,8 @@ impl Bench {
         bench.put("known", 1);
         let known = bench.open("known");
         // A job that reads finds out what the device can do, and makes access times be of today.
-        let mut by = Account::hit(JobSource::NONE);
-        block_on(bench.disk.read_cold(&mut by, &known, 0, vec![0; 1])).unwrap();
+        let mut account = Account::hit(JobSource::NONE);
+        block_on(bench.disk.read_cold(&mut account, &known, 0, vec![0; 1])).unwrap();
         let suits = |file: &tw_disk::DeviceStats| {
             file.dev == Some(known.meta().dev) && file.reads != tw_disk::Reads::Job
         };
@@ -61,8 +61,8 @@ impl Bench {
 
     fn open(&self, name: &str) -> File {
         let path = CString::new(self.dir.join(name).as_os_str().as_bytes()).unwrap();
-        let mut by = Account::hit(JobSource::NONE);
-        block_on(self.disk.open(&mut by, &path, &OpenOptions::READ)).unwrap()
+        let mut account = Account::hit(JobSource::NONE);
+        block_on(self.disk.open(&mut account, &path, &OpenOptions::READ)).unwrap()
     }
 
     /// Once it was changed long enough ago.

@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct Bench {
     disk: Disk,
     dir: PathBuf,
-    by: Account,
+    account: Account,
 }
 
 impl Bench {
@@ -47,7 +47,7 @@ impl Bench {
         let pool = Pool::new("bench", THREADS, 100).unwrap();
         pool.on_notice(|notice| eprintln!("{notice}"));
         let disk = Disk::new(pool, aio);
-        Self { disk, dir, by: Account::new(JobClass::Hit, JobSource::new(1)) }
+        Self { disk, dir, account: Account::new(JobClass::Hit, JobSource::new(1)) }
     }
 
     fn path(&self, name: &str) -> CString {
@@ -57,15 +57,15 @@ impl Bench {
     async fn put(&mut self, name: &str, content: &[u8]) -> File {
         let path = self.path(name);
         let options = CreateOptions { existing: Existing::Truncate, mode: 0o644, ..CreateOptions::NEW };
-        let file = self.disk.create(&mut self.by, &path, &options).await.unwrap();
-        self.disk.write(&mut self.by, &file, 0, content.to_vec()).await.unwrap();
-        self.disk.fsync(&mut self.by, &file, Durable::All).await.unwrap();
+        let file = self.disk.create(&mut self.account, &path, &options).await.unwrap();
+        self.disk.write(&mut self.account, &file, 0, content.to_vec()).await.unwrap();
+        self.disk.fsync(&mut self.account, &file, Durable::All).await.unwrap();
         file
     }
 
     async fn open(&mut self, name: &str, options: &OpenOptions) -> Result<File, DiskError> {
         let path = self.path(name);
-        self.disk.open(&mut self.by, &path, options).await
+        self.disk.open(&mut self.account, &path, options).await
     }
 
     /// Reads everything, in steps of `step` bytes.
@@ -73,7 +73,7 @@ impl Bench {
         let mut content = Vec::new();
         loop {
             let at = content.len() as u64;
-            let read = self.disk.read(&mut self.by, file, at, vec![0; step]).await.unwrap();
+            let read = self.disk.read(&mut self.account, file, at, vec![0; step]).await.unwrap();
             if read.is_empty() {
                 return content;
             }
@@ -120,54 +120,55 @@ async fn everyday(b: &mut Bench) {
     let deep = b.path("a/b/c");
     let to = b.path("a/b/to");
     let second = b.path("a/second");
-    let mut by = b.by.clone();
+    let mut account = b.account.clone();
     let disk = b.disk.clone();
-    disk.mkdir_all(&mut by, &deep, 0o755).await.unwrap();
-    disk.mkdir_all(&mut by, &deep, 0o755).await.unwrap();
-    assert_eq!(errno(disk.mkdir(&mut by, &deep, 0o755).await), Some(Errno::EXIST));
+    disk.mkdir_all(&mut account, &deep, 0o755).await.unwrap();
+    disk.mkdir_all(&mut account, &deep, 0o755).await.unwrap();
+    assert_eq!(errno(disk.mkdir(&mut account, &deep, 0o755).await), Some(Errno::EXIST));
     let file = b.put("a/b/from", &content).await;
-    let back = disk.write(&mut by, &file, 5_000, vec![1_u8; 3]).await.unwrap();
+    let back = disk.write(&mut account, &file, 5_000, vec![1_u8; 3]).await.unwrap();
     assert_eq!(back, [1; 3]);
     let mut expected = content.clone();
     expected[5_000..5_003].fill(1);
 
-    disk.rename(&mut by, &b.path("a/b/from"), &to).await.unwrap();
-    assert!(disk.stat(&mut by, &b.path("a/b/from")).await.unwrap_err().is_absent());
-    disk.link(&mut by, &to, &second).await.unwrap();
-    let meta = disk.stat(&mut by, &second).await.unwrap();
+    disk.rename(&mut account, &b.path("a/b/from"), &to).await.unwrap();
+    assert!(disk.stat(&mut account, &b.path("a/b/from")).await.unwrap_err().is_absent());
+    disk.link(&mut account, &to, &second).await.unwrap();
+    let meta = disk.stat(&mut account, &second).await.unwrap();
     assert_eq!((meta.size, meta.nlink, meta.kind, meta.mode), (10_000, 2, FileKind::File, 0o644));
-    assert_eq!(disk.read_whole(&mut by, &to, 10_000).await.unwrap(), expected);
-    assert_eq!(errno(disk.read_whole(&mut by, &to, 9_999).await), Some(Errno::FBIG));
+    assert_eq!(disk.read_whole(&mut account, &to, 10_000).await.unwrap(), expected);
+    assert_eq!(errno(disk.read_whole(&mut account, &to, 9_999).await), Some(Errno::FBIG));
 
-    disk.set_mtime(&mut by, &file, 1_000_000_000, 500).await.unwrap();
-    disk.set_mode(&mut by, &file, 0o600).await.unwrap();
-    disk.truncate(&mut by, &file, 100).await.unwrap();
-    disk.set_mtime(&mut by, &file, 1_000_000_000, 500).await.unwrap();
-    let meta = disk.stat_file(&mut by, &file).await.unwrap();
+    disk.set_mtime(&mut account, &file, 1_000_000_000, 500).await.unwrap();
+    disk.set_mode(&mut account, &file, 0o600).await.unwrap();
+    disk.truncate(&mut account, &file, 100).await.unwrap();
+    disk.set_mtime(&mut account, &file, 1_000_000_000, 500).await.unwrap();
+    let meta = disk.stat_file(&mut account, &file).await.unwrap();
     assert_eq!((meta.mtime_sec, meta.mtime_nsec, meta.mode, meta.size), (1_000_000_000, 500, 0o600, 100));
 
     let log = b.path("a/log");
     for line in ["one\n", "two\n"] {
-        let file = disk.create(&mut by, &log, &CreateOptions::LOG).await.unwrap();
-        disk.append(&mut by, &file, line).await.unwrap();
+        let file = disk.create(&mut account, &log, &CreateOptions::LOG).await.unwrap();
+        disk.append(&mut account, &file, line).await.unwrap();
     }
-    assert_eq!(disk.read_whole(&mut by, &log, 100).await.unwrap(), b"one\ntwo\n");
-    let copy = disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await.unwrap();
-    disk.set_mtime(&mut by, &copy, 1_000_000_000, 0).await.unwrap();
-    assert_eq!(disk.stat(&mut by, &b.path("a/log2")).await.unwrap().mtime_sec, 1_000_000_000);
-    assert_eq!(disk.read_whole(&mut by, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
+    assert_eq!(disk.read_whole(&mut account, &log, 100).await.unwrap(), b"one\ntwo\n");
+    let copy =
+        disk.copy(&mut account, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await.unwrap();
+    disk.set_mtime(&mut account, &copy, 1_000_000_000, 0).await.unwrap();
+    assert_eq!(disk.stat(&mut account, &b.path("a/log2")).await.unwrap().mtime_sec, 1_000_000_000);
+    assert_eq!(disk.read_whole(&mut account, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
     assert_eq!(
-        errno(disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await),
+        errno(disk.copy(&mut account, &log, Links::Follow, &b.path("a/log2"), &CreateOptions::NEW).await),
         Some(Errno::EXIST)
     );
 
-    disk.sync_dir(&mut by, &b.path("a")).await.unwrap();
-    disk.unlink(&mut by, &second).await.unwrap();
-    disk.rmdir(&mut by, &deep).await.unwrap();
-    assert_eq!(errno(disk.rmdir(&mut by, &b.path("a")).await), Some(Errno::NOTEMPTY));
-    let space = disk.space(&mut by, &log).await.unwrap();
+    disk.sync_dir(&mut account, &b.path("a")).await.unwrap();
+    disk.unlink(&mut account, &second).await.unwrap();
+    disk.rmdir(&mut account, &deep).await.unwrap();
+    assert_eq!(errno(disk.rmdir(&mut account, &b.path("a")).await), Some(Errno::NOTEMPTY));
+    let space = disk.space(&mut account, &log).await.unwrap();
     assert!(space.total >= space.free && space.free >= space.available && space.block_size > 0);
-    assert_eq!(by.is_inline(), b.disk.aio() == Aio::Off);
+    assert_eq!(account.is_inline(), b.disk.aio() == Aio::Off);
 }
 
 #[test]
@@ -188,38 +189,38 @@ async fn hot_and_cold(b: &mut Bench) {
     if reads != Reads::NoWait {
         return leave_out(Lacks::Machine, format_args!("this device reads by {reads:?}"));
     }
-    let mut fresh = b.by.clone();
+    let mut fresh = b.account.clone();
     assert_eq!(b.disk.read_now(&file, 4096, &mut buf), Now::Ready(Ok(4096)));
     assert_eq!(buf, content[4096..8192]);
     assert_eq!(b.disk.read_now(&file, 1 << 20, &mut buf), Now::Ready(Ok(0)));
     assert_eq!(b.disk.read(&mut fresh, &file, 0, vec![0; 100]).await.unwrap(), content[..100]);
-    assert_eq!(fresh.jobs(), b.by.jobs());
+    assert_eq!(fresh.jobs(), b.account.jobs());
 
     let is_cold = drop_from_memory(&file) && b.disk.read_now(&file, 500_000, &mut buf) == Now::Cold;
     if !is_cold {
         return leave_out(Lacks::Machine, "this file system does not drop content from memory");
     }
     let has_ring = b.disk.aio() == Aio::Uring && tw_sys::uring::Ring::<OwnedFd, ()>::new(1).is_ok();
-    let mut by = b.by.clone();
+    let mut account = b.account.clone();
     let start = Instant::now();
     loop {
         // What was being read cannot be dropped: until that is over, the content may be in memory still.
         drop_from_memory(&file);
-        let before = by.jobs();
-        let read = b.disk.read_cold(&mut by, &file, 700_000, vec![0; 4096]).await.unwrap();
+        let before = account.jobs();
+        let read = b.disk.read_cold(&mut account, &file, 700_000, vec![0; 4096]).await.unwrap();
         assert!(!read.is_empty());
         assert_eq!(read, content[700_000..][..read.len()]);
-        assert_eq!(by.jobs(), before + 1);
-        assert!(by.wait() > Duration::ZERO);
+        assert_eq!(account.jobs(), before + 1);
+        assert!(account.wait() > Duration::ZERO);
         if !has_ring || b.disk.pool().stats().ring_reads > 0 {
             break;
         }
         assert!(start.elapsed() < DEADLINE, "nothing was read by the ring");
     }
     // And now it is in memory.
-    let jobs = by.jobs();
-    b.disk.read(&mut by, &file, 700_000, vec![0; 4096]).await.unwrap();
-    assert_eq!(by.jobs(), jobs);
+    let jobs = account.jobs();
+    b.disk.read(&mut account, &file, 700_000, vec![0; 4096]).await.unwrap();
+    assert_eq!(account.jobs(), jobs);
     drop_from_memory(&file);
     assert_eq!(b.read_all(&file, 100_000).await, content);
 }
@@ -260,12 +261,12 @@ fn a_probe_sees_every_new_version() {
         };
         let first = probe(&b);
         assert!(first.is_same_version(&probe(&b)));
-        b.disk.truncate(&mut b.by.clone(), &file, 1).await.unwrap();
+        b.disk.truncate(&mut b.account.clone(), &file, 1).await.unwrap();
         let second = probe(&b);
         assert!(!first.is_same_version(&second));
         // Replaced by another file: the path shows it, and so does the descriptor of the old one.
         b.put("new", b"t").await;
-        b.disk.rename(&mut b.by.clone(), &b.path("new"), &path).await.unwrap();
+        b.disk.rename(&mut b.account.clone(), &b.path("new"), &path).await.unwrap();
         assert!(!probe(&b).is_same_version(&second));
         let Now::Ready(Ok(old)) = b.disk.stat_now(&file) else { panic!("a local file") };
         assert_eq!(old.nlink, 0);
@@ -278,7 +279,7 @@ fn symbolic_links_are_followed_refused_or_judged() {
     let mut b = Bench::new(Aio::Threads);
     let is_root = rustix::process::geteuid().is_root();
     block_on(async {
-        b.disk.mkdir_all(&mut b.by.clone(), &b.path("real/dir"), 0o755).await.unwrap();
+        b.disk.mkdir_all(&mut b.account.clone(), &b.path("real/dir"), 0o755).await.unwrap();
         b.put("real/dir/f", b"x").await;
         let root = b.dir.clone();
         for (target, name) in
@@ -333,12 +334,12 @@ fn symbolic_links_are_followed_refused_or_judged() {
                 }
             }
         }
-        let mut by = b.by.clone();
-        assert_eq!(b.disk.readlink(&mut by, &b.path("dir_link")).await.unwrap().as_c_str(), c"real");
+        let mut account = b.account.clone();
+        assert_eq!(b.disk.readlink(&mut account, &b.path("dir_link")).await.unwrap().as_c_str(), c"real");
         let canonical = std::fs::canonicalize(root.join("real/dir/f")).unwrap();
-        let resolved = b.disk.realpath(&mut by, &b.path("dir_link/file_link")).await.unwrap();
+        let resolved = b.disk.realpath(&mut account, &b.path("dir_link/file_link")).await.unwrap();
         assert_eq!(resolved.as_bytes(), canonical.as_os_str().as_bytes());
-        let link = b.disk.stat_link(&mut by, &b.path("dangling")).await.unwrap();
+        let link = b.disk.stat_link(&mut account, &b.path("dangling")).await.unwrap();
         assert_eq!(link.kind, FileKind::Symlink);
     });
 }
@@ -356,7 +357,7 @@ fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
     }
     let mut settles = || {
         until(TIMEOUT, || {
-            block_on(b.disk.open_cold(&mut b.by, &link, &options)).unwrap();
+            block_on(b.disk.open_cold(&mut b.account, &link, &options)).unwrap();
             matches!(b.disk.open_now(&link, &options), Now::Ready(Ok(_)))
         })
     };
@@ -376,12 +377,12 @@ fn a_link_on_the_way_is_refused() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         for dir in ["t/u", "outside/v"] {
-            b.disk.mkdir_all(&mut b.by.clone(), &b.path(dir), 0o755).await.unwrap();
+            b.disk.mkdir_all(&mut b.account.clone(), &b.path(dir), 0o755).await.unwrap();
         }
         b.put("t/u/f", b"x").await;
         b.put("outside/f", b"x").await;
         b.put("outside/v/f", b"x").await;
-        let mut by = b.by.clone();
+        let mut account = b.account.clone();
         let from = b.dir.as_os_str().len() as u32;
         let disk = &b.disk;
         // A link takes the place of a directory after it was read.
@@ -389,22 +390,24 @@ fn a_link_on_the_way_is_refused() {
         std::os::unix::fs::symlink("../outside", b.dir.join("t/u")).unwrap();
         let refused = Some(Errno::LOOP);
         for path in ["t/u", "t/u/", "t/u/v"] {
-            assert_eq!(errno(disk.list_links(&mut by, &b.path(path), 9, from).await), refused, "{path}");
+            assert_eq!(errno(disk.list_links(&mut account, &b.path(path), 9, from).await), refused, "{path}");
         }
-        assert_eq!(errno(disk.unlink_below(&mut by, &b.path("t/u/f"), from).await), refused);
-        assert_eq!(errno(disk.rmdir_below(&mut by, &b.path("t/u/v"), from).await), refused);
+        assert_eq!(errno(disk.unlink_below(&mut account, &b.path("t/u/f"), from).await), refused);
+        assert_eq!(errno(disk.rmdir_below(&mut account, &b.path("t/u/v"), from).await), refused);
         let links = Links::Refuse { from };
         assert_eq!(
-            errno(disk.copy(&mut by, &b.path("t/u/f"), links, &b.path("copy"), &CreateOptions::NEW).await),
+            errno(
+                disk.copy(&mut account, &b.path("t/u/f"), links, &b.path("copy"), &CreateOptions::NEW).await
+            ),
             refused
         );
         assert!(b.dir.join("outside/f").exists() && !b.dir.join("copy").exists());
         // Links above are trusted, and a link itself may go.
         let trusted = b.path("t/u").to_bytes().len() as u32;
-        disk.unlink_below(&mut by, &b.path("t/u/f"), trusted).await.unwrap();
-        disk.unlink_below(&mut by, &b.path("t/u"), from).await.unwrap();
-        disk.unlink_below(&mut by, &b.path("t/old/f"), from).await.unwrap();
-        disk.rmdir_below(&mut by, &b.path("t/old"), from).await.unwrap();
+        disk.unlink_below(&mut account, &b.path("t/u/f"), trusted).await.unwrap();
+        disk.unlink_below(&mut account, &b.path("t/u"), from).await.unwrap();
+        disk.unlink_below(&mut account, &b.path("t/old/f"), from).await.unwrap();
+        disk.rmdir_below(&mut account, &b.path("t/old"), from).await.unwrap();
         assert!(b.dir.join("outside/v/f").exists() && !b.dir.join("t/old").exists());
     });
 }
@@ -413,13 +416,13 @@ fn a_link_on_the_way_is_refused() {
 fn lists_a_directory_up_to_a_limit() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
-        b.disk.mkdir_all(&mut b.by.clone(), &b.path("d/sub"), 0o755).await.unwrap();
+        b.disk.mkdir_all(&mut b.account.clone(), &b.path("d/sub"), 0o755).await.unwrap();
         b.put("d/one", &bytes(100)).await;
         b.put("d/.hidden", b"").await;
         std::os::unix::fs::symlink("one", b.dir.join("d/link")).unwrap();
         std::os::unix::fs::symlink("nowhere", b.dir.join("d/dangling")).unwrap();
-        let mut by = b.by.clone();
-        let mut listing = b.disk.list(&mut by, &b.path("d"), 100).await.unwrap();
+        let mut account = b.account.clone();
+        let mut listing = b.disk.list(&mut account, &b.path("d"), 100).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
         let found: Vec<_> =
             listing.entries.iter().map(|e| (e.name.to_str().unwrap(), e.meta.kind, e.meta.size)).collect();
@@ -429,16 +432,16 @@ fn lists_a_directory_up_to_a_limit() {
         assert_eq!(found[3], ("one", FileKind::File, 100));
         assert_eq!((found[4].0, found[4].1, found.len()), ("sub", FileKind::Directory, 5));
         assert!(!listing.truncated);
-        let mut listing = b.disk.list_links(&mut by, &b.path("d"), 100, 0).await.unwrap();
+        let mut listing = b.disk.list_links(&mut account, &b.path("d"), 100, 0).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
         let kinds: Vec<_> = listing.entries.iter().map(|e| e.meta.kind).collect();
         assert_eq!(
             kinds,
             [FileKind::File, FileKind::Symlink, FileKind::Symlink, FileKind::File, FileKind::Directory]
         );
-        let listing = b.disk.list(&mut by, &b.path("d"), 3).await.unwrap();
+        let listing = b.disk.list(&mut account, &b.path("d"), 3).await.unwrap();
         assert_eq!((listing.entries.len(), listing.truncated), (3, true));
-        assert_eq!(errno(b.disk.list(&mut by, &b.path("d/one"), 3).await), Some(Errno::NOTDIR));
+        assert_eq!(errno(b.disk.list(&mut account, &b.path("d/one"), 3).await), Some(Errno::NOTDIR));
     });
 }
 
@@ -446,8 +449,8 @@ fn lists_a_directory_up_to_a_limit() {
 fn directory_is_listed_part_by_part() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
-        let mut by = b.by.clone();
-        b.disk.mkdir(&mut by, &b.path("d"), 0o755).await.unwrap();
+        let mut account = b.account.clone();
+        b.disk.mkdir(&mut account, &b.path("d"), 0o755).await.unwrap();
         // More than one buffer of the kernel's.
         let mut expected: Vec<_> = (0..700).map(|n| format!("{n:0100}")).collect();
         for name in &expected {
@@ -455,12 +458,12 @@ fn directory_is_listed_part_by_part() {
         }
         std::os::unix::fs::symlink("nowhere", b.dir.join("d/z")).unwrap();
         expected.push("z".to_owned());
-        let directory = b.disk.open(&mut by, &b.path("d"), &OpenOptions::READ).await.unwrap();
+        let directory = b.disk.open(&mut account, &b.path("d"), &OpenOptions::READ).await.unwrap();
         let mut names = Vec::new();
         let mut next = Some(0);
         let mut parts = 0;
         while let Some(from) = next {
-            let part = b.disk.list_part(&mut by, &directory, from).await.unwrap();
+            let part = b.disk.list_part(&mut account, &directory, from).await.unwrap();
             names.extend(part.entries.into_iter().map(|e| (e.name.into_string().unwrap(), e.meta.kind)));
             (next, parts) = (part.next, parts + 1);
         }
@@ -469,8 +472,8 @@ fn directory_is_listed_part_by_part() {
         assert_eq!(names.last().map(|(_, kind)| *kind), Some(FileKind::Symlink));
         assert!(names.into_iter().map(|(name, _)| name).eq(expected));
         b.put("one", b"").await;
-        let file = b.disk.open(&mut by, &b.path("one"), &OpenOptions::READ).await.unwrap();
-        assert_eq!(errno(b.disk.list_part(&mut by, &file, 0).await), Some(Errno::NOTDIR));
+        let file = b.disk.open(&mut account, &b.path("one"), &OpenOptions::READ).await.unwrap();
+        assert_eq!(errno(b.disk.list_part(&mut account, &file, 0).await), Some(Errno::NOTDIR));
     });
 }
 
@@ -478,35 +481,35 @@ fn directory_is_listed_part_by_part() {
 fn creates_temporary_files() {
     let b = Bench::new(Aio::Threads);
     block_on(async {
-        let mut by = b.by.clone();
+        let mut account = b.account.clone();
         let dir = b.path("tmp");
-        b.disk.mkdir_all(&mut by, &dir, 0o755).await.unwrap();
+        b.disk.mkdir_all(&mut account, &dir, 0o755).await.unwrap();
         let options = TempOptions { levels: [1, 2, 0], ..TempOptions::NAMED };
         let mut paths = Vec::new();
         let mut temps = Vec::new();
         for _ in 0..5 {
-            let temp = b.disk.create_temp(&mut by, &dir, &options).await.unwrap();
-            b.disk.write(&mut by, temp.file(), 0, b"x").await.unwrap();
+            let temp = b.disk.create_temp(&mut account, &dir, &options).await.unwrap();
+            b.disk.write(&mut account, temp.file(), 0, b"x").await.unwrap();
             let path = temp.path().unwrap().to_owned();
-            assert_eq!(b.disk.stat(&mut by, &path).await.unwrap().mode, 0o600);
+            assert_eq!(b.disk.stat(&mut account, &path).await.unwrap().mode, 0o600);
             assert_eq!(path.as_bytes().len(), dir.as_bytes().len() + "/1/23/0123456789".len());
             paths.push(path);
             temps.push(temp);
         }
         paths.dedup();
         assert_eq!(paths.len(), 5);
-        let temp = b.disk.create_temp(&mut by, &dir, &TempOptions::NAMELESS).await.unwrap();
+        let temp = b.disk.create_temp(&mut account, &dir, &TempOptions::NAMELESS).await.unwrap();
         assert_eq!(temp.path(), None);
         let file = temp.file();
-        b.disk.write(&mut by, file, 0, b"secret").await.unwrap();
-        assert_eq!(b.disk.read(&mut by, file, 0, vec![0; 10]).await.unwrap(), b"secret");
-        assert_eq!(b.disk.stat_file(&mut by, file).await.unwrap().nlink, 0);
+        b.disk.write(&mut account, file, 0, b"secret").await.unwrap();
+        assert_eq!(b.disk.read(&mut account, file, 0, vec![0; 10]).await.unwrap(), b"secret");
+        assert_eq!(b.disk.stat_file(&mut account, file).await.unwrap().nlink, 0);
         let create = CreateOptions { parents_below: Some(dir.as_bytes().len() as u32), ..CreateOptions::NEW };
-        b.disk.create(&mut by, &b.path("tmp/x/y/z"), &create).await.unwrap();
+        b.disk.create(&mut account, &b.path("tmp/x/y/z"), &create).await.unwrap();
         let missing = b.path("missing");
         let create =
             CreateOptions { parents_below: Some(missing.as_bytes().len() as u32), ..CreateOptions::NEW };
-        let outside = b.disk.create(&mut by, &b.path("missing/x/y"), &create).await;
+        let outside = b.disk.create(&mut account, &b.path("missing/x/y"), &create).await;
         assert_eq!(errno(outside), Some(Errno::NOENT), "the directory itself is not made");
     });
 }
@@ -516,18 +519,20 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     let b = Bench::new(Aio::Threads);
     let pool = Pool::new("narrow", 1, 0).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);
-    let mut by = b.by.clone();
-    let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &TempOptions::NAMED)).unwrap();
+    let mut account = b.account.clone();
+    let create = |account: &mut Account| {
+        block_on(disk.create_temp(account, &b.path(""), &TempOptions::NAMED)).unwrap()
+    };
     let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
-    let kept = create(&mut by);
-    let gone = create(&mut by);
+    let kept = create(&mut account);
+    let gone = create(&mut account);
     let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
     let (held, release) = mpsc::channel::<()>();
-    let mut blocker = pin!(pool.run(&mut by, move || release.recv()));
+    let mut blocker = pin!(pool.run(&mut account, move || release.recv()));
     assert!(blocker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let mut by = b.by.clone();
+    let mut account = b.account.clone();
     assert!(matches!(
-        block_on(disk.create_temp(&mut by, &b.path(""), &TempOptions::NAMED)),
+        block_on(disk.create_temp(&mut account, &b.path(""), &TempOptions::NAMED)),
         Err(DiskError::QueueFull { .. })
     ));
     kept.keep();
@@ -543,11 +548,11 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
 fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
     let b = Bench::new(Aio::Threads);
     let files = || std::fs::read_dir(OsStr::from_bytes(b.path("drop").to_bytes())).unwrap().count();
-    let mut by = b.by.clone();
-    block_on(b.disk.mkdir_all(&mut by, &b.path("drop"), 0o755)).unwrap();
+    let mut account = b.account.clone();
+    block_on(b.disk.mkdir_all(&mut account, &b.path("drop"), 0o755)).unwrap();
     for _ in 0..200 {
         let dir = b.path("drop");
-        let mut creating = Box::pin(b.disk.create_temp(&mut by, &dir, &TempOptions::NAMED));
+        let mut creating = Box::pin(b.disk.create_temp(&mut account, &dir, &TempOptions::NAMED));
         // Dropped before, while or after a thread makes the file.
         drop(creating.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     }
@@ -555,9 +560,9 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
     let all = Arc::new(Barrier::new(THREADS as usize));
     let wait_for_all = |source| {
         let all = all.clone();
-        let mut by = Account::new(JobClass::Hit, JobSource::new(source));
+        let mut account = Account::new(JobClass::Hit, JobSource::new(source));
         let pool = b.disk.pool().clone();
-        async move { pool.run(&mut by, move || all.wait()).await }
+        async move { pool.run(&mut account, move || all.wait()).await }
     };
     let mut waiting: Vec<_> = (0..THREADS).map(|one| Box::pin(wait_for_all(one.into()))).collect();
     block_on(std::future::poll_fn(|cx| {
@@ -580,7 +585,7 @@ fn reads_past_the_page_cache() {
             assert_eq!(b.read_all(&file, step).await, content, "{step}");
         }
         for (offset, len) in [(0, 1), (1, 4096), (4095, 2), (300_000, 10), (300_001, 10), (400_000, 10)] {
-            let read = b.disk.read(&mut b.by.clone(), &file, offset as u64, vec![0; len]).await.unwrap();
+            let read = b.disk.read(&mut b.account.clone(), &file, offset as u64, vec![0; len]).await.unwrap();
             let end = content.len().min(offset + len);
             assert_eq!(read, content.get(offset..end).unwrap_or_default(), "{offset}");
         }
@@ -603,8 +608,8 @@ fn written_back_data_survives_eviction() {
         let content = bytes(3 * PART as usize + 10);
         block_on(async {
             let path = b.path("f");
-            let file = b.disk.create(&mut b.by, &path, &CreateOptions::NEW).await.unwrap();
-            b.disk.write(&mut b.by, &file, 0, content.clone()).await.unwrap();
+            let file = b.disk.create(&mut b.account, &path, &CreateOptions::NEW).await.unwrap();
+            b.disk.write(&mut b.account, &file, 0, content.clone()).await.unwrap();
             let end = content.len() as u64;
             for (begin, finish, needless_to) in [
                 (0..PART, 0..0, 0),
@@ -613,7 +618,7 @@ fn written_back_data_survives_eviction() {
                 (0..0, 0..0, 0),
             ] {
                 let options = WriteBack { begin, finish, needless_to };
-                b.disk.write_back(&mut b.by, &file, options).await.unwrap();
+                b.disk.write_back(&mut b.account, &file, options).await.unwrap();
             }
             assert_eq!(b.read_all(&file, 100_000).await, content, "{aio:?}");
             // A thread keeps its books after it has answered.
@@ -633,13 +638,16 @@ fn sends_files_until_the_socket_is_full() {
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         let socket = Arc::new(OwnedFd::from(ours));
-        let mut by = b.by.clone();
+        let mut account = b.account.clone();
         let mut sent = 0;
         let mut received = Vec::new();
         let mut fulls = 0;
         while sent < content.len() {
-            let step =
-                b.disk.sendfile(&mut by, &file, sent as u64, content.len() - sent, &socket).await.unwrap();
+            let step = b
+                .disk
+                .sendfile(&mut account, &file, sent as u64, content.len() - sent, &socket)
+                .await
+                .unwrap();
             sent += step.bytes;
             fulls += u32::from(step.end == SentEnd::SocketFull);
             match theirs.read_to_end(&mut received) {
@@ -649,7 +657,7 @@ fn sends_files_until_the_socket_is_full() {
         }
         assert!(fulls > 0);
         assert_eq!(received, content);
-        let end = b.disk.sendfile(&mut by, &file, sent as u64, 10, &socket).await.unwrap();
+        let end = b.disk.sendfile(&mut account, &file, sent as u64, 10, &socket).await.unwrap();
         assert_eq!((end.bytes, end.end), (0, SentEnd::FileEnd));
     });
 }
@@ -674,7 +682,7 @@ fn closes_where_closing_may_wait_by_a_job() {
         closes(&b, 0);
         drop(written);
         closes(&b, 1);
-        b.disk.unlink(&mut b.by.clone(), &b.path("f")).await.unwrap();
+        b.disk.unlink(&mut b.account.clone(), &b.path("f")).await.unwrap();
         drop(unlinked);
         closes(&b, 2);
         // A file that outlives the pool is still closed.
@@ -690,10 +698,10 @@ fn listed_names_are_returned_unchanged() {
     block_on(async {
         let name = c"\xff \n\xc3\x28";
         let path = CString::new([b.path("d/").as_bytes(), name.to_bytes()].concat()).unwrap();
-        let mut by = b.by.clone();
-        b.disk.mkdir(&mut by, &b.path("d"), 0o755).await.unwrap();
-        b.disk.create(&mut by, &path, &CreateOptions::NEW).await.unwrap();
-        let listing = b.disk.list(&mut by, &b.path("d"), 10).await.unwrap();
+        let mut account = b.account.clone();
+        b.disk.mkdir(&mut account, &b.path("d"), 0o755).await.unwrap();
+        b.disk.create(&mut account, &path, &CreateOptions::NEW).await.unwrap();
+        let listing = b.disk.list(&mut account, &b.path("d"), 10).await.unwrap();
         assert_eq!(listing.entries[0].name.as_c_str(), name);
         b.put("plain", b"").await;
     });

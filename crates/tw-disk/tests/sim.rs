@@ -25,14 +25,14 @@ fn door(sim: &Arc<Sim>, aio: Aio, threads: u32) -> Disk {
     Disk::simulated(Pool::new("sim", threads, 100).unwrap(), aio, sim.clone())
 }
 
-fn by() -> Account {
+fn new_account() -> Account {
     Account::new(JobClass::Hit, JobSource::NONE)
 }
 
 async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, DiskError> {
     let mut content = Vec::new();
     loop {
-        let read = disk.read(&mut by(), file, content.len() as u64, vec![0; step]).await?;
+        let read = disk.read(&mut new_account(), file, content.len() as u64, vec![0; step]).await?;
         if read.is_empty() {
             return Ok(content);
         }
@@ -42,12 +42,12 @@ async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, Disk
 
 /// Replaces a file and does not see to it that the content is there before the name.
 async fn replace_carelessly(disk: &Disk, path: &CStr, content: Vec<u8>) -> Result<(), DiskError> {
-    let mut by = by();
-    let temp = disk.create_temp(&mut by, c"/tmp", &TempOptions::NAMED).await?;
-    disk.write(&mut by, temp.file(), 0, content).await?;
-    disk.rename(&mut by, temp.path().expect("a named file has a name"), path).await?;
+    let mut account = new_account();
+    let temp = disk.create_temp(&mut account, c"/tmp", &TempOptions::NAMED).await?;
+    disk.write(&mut account, temp.file(), 0, content).await?;
+    disk.rename(&mut account, temp.path().expect("a named file has a name"), path).await?;
     temp.keep();
-    disk.sync_dir(&mut by, c"/store").await
+    disk.sync_dir(&mut account, c"/store").await
 }
 
 fn old() -> Vec<u8> {
@@ -68,7 +68,7 @@ fn a_power_failure_at_any_operation_leaves_the_old_or_the_new_version() {
             sim.put(c"/store/f", &old()).unwrap();
             let disk = door(&sim, Aio::Off, 1);
             sim.fail_power_after(at);
-            let result = block_on(disk.replace(&mut by(), c"/store/f", 0o644, new()));
+            let result = block_on(disk.replace(&mut new_account(), c"/store/f", 0o644, new()));
             sim.reboot();
             let left = sim.content(c"/store/f").expect("one version survives");
             assert!(left == old() || left == new(), "seed {seed}, operation {at}");
@@ -104,7 +104,7 @@ fn the_same_seed_gives_the_same_run() {
         let mut log = Vec::new();
         for i in 0..50_u8 {
             let path = CString::new(format!("/store/{}", i % 7)).unwrap();
-            log.push(block_on(disk.replace(&mut by(), &path, 0o644, vec![i; 700])).err());
+            log.push(block_on(disk.replace(&mut new_account(), &path, 0o644, vec![i; 700])).err());
         }
         sim.reboot();
         let contents: Vec<_> = sim.paths().iter().map(|path| sim.content(path)).collect();
@@ -127,7 +127,7 @@ fn results_under_random_faults_are_correct_or_errors() {
         sim.set_faults(Faults::MANY);
         let disk = door(&sim, Aio::Threads, 1);
         let result: Result<Vec<u8>, DiskError> = block_on(async {
-            let file = disk.open(&mut by(), c"/f", &OpenOptions::READ).await?;
+            let file = disk.open(&mut new_account(), c"/f", &OpenOptions::READ).await?;
             let mut buf = [0; 100];
             if let Now::Ready(Ok(n)) = disk.read_now(&file, 50, &mut buf) {
                 assert_eq!(buf[..n], content[50..50 + n]);
@@ -161,11 +161,13 @@ fn short_writes_keep_the_order_of_parts() {
         sim.set_faults(faults);
         let disk = door(&sim, Aio::Threads, 1);
         block_on(async {
-            let mut by = by();
-            let temp =
-                disk.create_temp_with(&mut by, c"/tmp", &TempOptions::NAMED, parts.clone()).await.unwrap();
-            disk.write_parts(&mut by, temp.file(), whole.len() as u64, parts.clone()).await.unwrap();
-            disk.write_parts(&mut by, temp.file(), 0, Vec::<&[u8]>::new()).await.unwrap();
+            let mut account = new_account();
+            let temp = disk
+                .create_temp_with(&mut account, c"/tmp", &TempOptions::NAMED, parts.clone())
+                .await
+                .unwrap();
+            disk.write_parts(&mut account, temp.file(), whole.len() as u64, parts.clone()).await.unwrap();
+            disk.write_parts(&mut account, temp.file(), 0, Vec::<&[u8]>::new()).await.unwrap();
             assert_eq!(sim.content(temp.path().unwrap()).unwrap(), whole.repeat(2));
         });
     }
@@ -174,7 +176,8 @@ fn short_writes_keep_the_order_of_parts() {
     sim.put(c"/tmp/keep", b"").unwrap();
     sim.set_capacity(100);
     let disk = door(&sim, Aio::Threads, 1);
-    let error = block_on(disk.create_temp_with(&mut by(), c"/tmp", &TempOptions::NAMED, parts)).unwrap_err();
+    let error =
+        block_on(disk.create_temp_with(&mut new_account(), c"/tmp", &TempOptions::NAMED, parts)).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::NOSPC));
     assert_eq!(sim.paths(), [c"/tmp/keep".to_owned()]);
 }
@@ -186,15 +189,15 @@ fn full_disk_refuses_writes_and_keeps_earlier_bytes() {
     sim.set_capacity(4096);
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
-        let mut by = by();
-        let file = disk.create(&mut by, c"/b", &CreateOptions::NEW).await.unwrap();
-        let error = disk.write(&mut by, &file, 0, vec![2; 5000]).await.unwrap_err();
+        let mut account = new_account();
+        let file = disk.create(&mut account, c"/b", &CreateOptions::NEW).await.unwrap();
+        let error = disk.write(&mut account, &file, 0, vec![2; 5000]).await.unwrap_err();
         assert_eq!(error.on(c"/b").to_string(), "pwrite() \"/b\" failed (28: No space left on device)");
-        let space = disk.space(&mut by, c"/").await.unwrap();
+        let space = disk.space(&mut account, c"/").await.unwrap();
         assert_eq!((space.total, space.free), (4096, 0));
         drop(file);
-        disk.unlink(&mut by, c"/b").await.unwrap();
-        assert_eq!(disk.space(&mut by, c"/").await.unwrap().free, 3072);
+        disk.unlink(&mut account, c"/b").await.unwrap();
+        assert_eq!(disk.space(&mut account, c"/").await.unwrap().free, 3072);
     });
 }
 
@@ -205,12 +208,12 @@ fn a_stalled_disk_stops_no_answer_from_memory_and_futures_can_be_dropped() {
     sim.put(c"/hot", b"hot").unwrap();
     let disk = door(&sim, Aio::Threads, 2);
     block_on(async {
-        let mut account = by();
+        let mut account = new_account();
         let cold = disk.open(&mut account, c"/cold", &OpenOptions::READ).await.unwrap();
         let stall = sim.stall(Op::Read);
-        let mut first = by();
-        let mut second = by();
-        let mut third = by();
+        let mut first = new_account();
+        let mut second = new_account();
+        let mut third = new_account();
         let mut begun = Box::pin(disk.read(&mut first, &cold, 0, vec![0; 9]));
         let mut dropped = Box::pin(disk.read(&mut second, &cold, 0, vec![0; 9]));
         let mut waiting = Box::pin(disk.read(&mut third, &cold, 0, vec![0; 9]));
@@ -237,7 +240,7 @@ fn evicted_content_is_cold_once() {
     sim.put(c"/f", b"content").unwrap();
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
-        let mut account = by();
+        let mut account = new_account();
         let file = disk.open(&mut account, c"/f", &OpenOptions::READ).await.unwrap();
         assert!(account.is_inline());
         sim.evict();
@@ -255,25 +258,25 @@ fn behaves_like_a_file_system() {
     let sim = Sim::new(1);
     let disk = door(&sim, Aio::Off, 1);
     block_on(async {
-        let mut by = by();
-        disk.mkdir_all(&mut by, c"/a/b/c", 0o755).await.unwrap();
+        let mut account = new_account();
+        disk.mkdir_all(&mut account, c"/a/b/c", 0o755).await.unwrap();
         let truncate = CreateOptions { existing: Existing::Truncate, ..CreateOptions::NEW };
-        let file = disk.create(&mut by, c"/a/f", &truncate).await.unwrap();
-        disk.write(&mut by, &file, 2, b"xyz").await.unwrap();
+        let file = disk.create(&mut account, c"/a/f", &truncate).await.unwrap();
+        disk.write(&mut account, &file, 2, b"xyz").await.unwrap();
         let errno = |result: Result<(), DiskError>| result.err().and_then(|error| error.errno());
-        assert_eq!(errno(disk.mkdir(&mut by, c"/a/f", 0).await), Some(Errno::EXIST));
-        assert_eq!(errno(disk.mkdir(&mut by, c"/a/f/g", 0).await), Some(Errno::NOTDIR));
-        assert_eq!(errno(disk.rename(&mut by, c"/a/f", c"/a/b").await), Some(Errno::ISDIR));
-        assert_eq!(errno(disk.rename(&mut by, c"/a/b", c"/a/f").await), Some(Errno::NOTDIR));
-        assert_eq!(errno(disk.rmdir(&mut by, c"/a/b").await), Some(Errno::NOTEMPTY));
-        assert_eq!(errno(disk.unlink(&mut by, c"/a/b").await), Some(Errno::ISDIR));
-        assert_eq!(errno(disk.link(&mut by, c"/a/b", c"/l").await), Some(Errno::PERM));
-        disk.link(&mut by, c"/a/f", c"/a/b/l").await.unwrap();
-        disk.unlink(&mut by, c"/a/f").await.unwrap();
-        assert_eq!(disk.stat(&mut by, c"/a/b/l").await.unwrap().nlink, 1);
-        assert_eq!(disk.read_whole(&mut by, c"/a/b/l", 10).await.unwrap(), b"\0\0xyz");
-        disk.unlink(&mut by, c"/a/b/l").await.unwrap();
-        assert_eq!(disk.read(&mut by, &file, 3, vec![0; 9]).await.unwrap(), b"yz", "open files stay");
+        assert_eq!(errno(disk.mkdir(&mut account, c"/a/f", 0).await), Some(Errno::EXIST));
+        assert_eq!(errno(disk.mkdir(&mut account, c"/a/f/g", 0).await), Some(Errno::NOTDIR));
+        assert_eq!(errno(disk.rename(&mut account, c"/a/f", c"/a/b").await), Some(Errno::ISDIR));
+        assert_eq!(errno(disk.rename(&mut account, c"/a/b", c"/a/f").await), Some(Errno::NOTDIR));
+        assert_eq!(errno(disk.rmdir(&mut account, c"/a/b").await), Some(Errno::NOTEMPTY));
+        assert_eq!(errno(disk.unlink(&mut account, c"/a/b").await), Some(Errno::ISDIR));
+        assert_eq!(errno(disk.link(&mut account, c"/a/b", c"/l").await), Some(Errno::PERM));
+        disk.link(&mut account, c"/a/f", c"/a/b/l").await.unwrap();
+        disk.unlink(&mut account, c"/a/f").await.unwrap();
+        assert_eq!(disk.stat(&mut account, c"/a/b/l").await.unwrap().nlink, 1);
+        assert_eq!(disk.read_whole(&mut account, c"/a/b/l", 10).await.unwrap(), b"\0\0xyz");
+        disk.unlink(&mut account, c"/a/b/l").await.unwrap();
+        assert_eq!(disk.read(&mut account, &file, 3, vec![0; 9]).await.unwrap(), b"yz", "open files stay");
 
         sim.put(c"/t/f", b"t").unwrap();
         sim.put_link(c"/link", c"/t", 5).unwrap();
@@ -288,26 +291,26 @@ fn behaves_like_a_file_system() {
             (c"/t/f/", Links::Follow, Some(Errno::NOTDIR)),
         ];
         for (path, links, expected) in cases {
-            let opened = disk.open(&mut by, path, &OpenOptions { links, ..OpenOptions::READ }).await;
+            let opened = disk.open(&mut account, path, &OpenOptions { links, ..OpenOptions::READ }).await;
             assert_eq!(opened.err().and_then(|error| error.errno()), expected, "{path:?} {links:?}");
         }
-        assert_eq!(disk.realpath(&mut by, c"/link/f").await.unwrap().as_c_str(), c"/t/f");
-        assert_eq!(disk.readlink(&mut by, c"/link").await.unwrap().as_c_str(), c"/t");
-        assert_eq!(disk.stat_link(&mut by, c"/link").await.unwrap().kind, FileKind::Symlink);
-        let listing = disk.list(&mut by, c"/", 3).await.unwrap();
+        assert_eq!(disk.realpath(&mut account, c"/link/f").await.unwrap().as_c_str(), c"/t/f");
+        assert_eq!(disk.readlink(&mut account, c"/link").await.unwrap().as_c_str(), c"/t");
+        assert_eq!(disk.stat_link(&mut account, c"/link").await.unwrap().kind, FileKind::Symlink);
+        let listing = disk.list(&mut account, c"/", 3).await.unwrap();
         assert!(listing.truncated && listing.entries.len() == 3);
         let kind = |listing: Listing| {
             listing.entries.iter().find(|e| e.name.as_c_str() == c"link").map(|e| e.meta.kind)
         };
-        assert_eq!(kind(disk.list(&mut by, c"/", 100).await.unwrap()), Some(FileKind::Directory));
-        assert_eq!(kind(disk.list_links(&mut by, c"/", 100, 0).await.unwrap()), Some(FileKind::Symlink));
+        assert_eq!(kind(disk.list(&mut account, c"/", 100).await.unwrap()), Some(FileKind::Directory));
+        assert_eq!(kind(disk.list_links(&mut account, c"/", 100, 0).await.unwrap()), Some(FileKind::Symlink));
         for from in [0, 1] {
             let refused = Some(Errno::LOOP);
-            let listed = disk.list_links(&mut by, c"/link", 100, from).await;
+            let listed = disk.list_links(&mut account, c"/link", 100, from).await;
             assert_eq!(listed.err().and_then(|error| error.errno()), refused, "{from}");
-            let removed = disk.unlink_below(&mut by, c"/link/f", from).await;
+            let removed = disk.unlink_below(&mut account, c"/link/f", from).await;
             assert_eq!(removed.err().and_then(|error| error.errno()), refused, "{from}");
-            let removed = disk.rmdir_below(&mut by, c"/link/f", from).await;
+            let removed = disk.rmdir_below(&mut account, c"/link/f", from).await;
             assert_eq!(removed.err().and_then(|error| error.errno()), refused, "{from}");
         }
         assert!(sim.paths().iter().any(|path| path.as_c_str() == c"/t/f"));
@@ -320,12 +323,12 @@ fn files_opened_before_a_power_failure_are_gone() {
     sim.put(c"/f", b"x").unwrap();
     let disk = door(&sim, Aio::Threads, 1);
     block_on(async {
-        let file = disk.open(&mut by(), c"/f", &OpenOptions::READ).await.unwrap();
+        let file = disk.open(&mut new_account(), c"/f", &OpenOptions::READ).await.unwrap();
         sim.reboot();
-        let error = disk.read(&mut by(), &file, 0, vec![0; 1]).await.unwrap_err();
+        let error = disk.read(&mut new_account(), &file, 0, vec![0; 1]).await.unwrap_err();
         assert_eq!(error.errno(), Some(Errno::IO));
         drop(file);
-        assert!(disk.open(&mut by(), c"/f", &OpenOptions::READ).await.is_ok());
+        assert!(disk.open(&mut new_account(), c"/f", &OpenOptions::READ).await.is_ok());
     });
 }
 
@@ -336,12 +339,12 @@ fn ordered_disk_loses_only_tails_and_a_kill_loses_nothing() {
         let sim = Sim::new(seed);
         let disk = door(&sim, Aio::Off, 1);
         sim.put(c"/store/there", b"").unwrap();
-        let file = block_on(disk.create(&mut by(), c"/store/new", &CreateOptions::NEW)).unwrap();
-        block_on(disk.write(&mut by(), &file, 0, new())).unwrap();
-        block_on(disk.sync_dir(&mut by(), c"/store")).unwrap();
+        let file = block_on(disk.create(&mut new_account(), c"/store/new", &CreateOptions::NEW)).unwrap();
+        block_on(disk.write(&mut new_account(), &file, 0, new())).unwrap();
+        block_on(disk.sync_dir(&mut new_account(), c"/store")).unwrap();
         sim.restart(Loss::Nothing);
         assert_eq!(sim.content(c"/store/new"), Some(new()));
-        block_on(disk.write(&mut by(), &file, 0, new())).expect_err("it was opened before");
+        block_on(disk.write(&mut new_account(), &file, 0, new())).expect_err("it was opened before");
         sim.restart(Loss::Ordered);
         let left = sim.content(c"/store/new").unwrap();
         assert!(new().starts_with(&left), "seed {seed}: {}", left.len());
@@ -358,7 +361,7 @@ fn futures_dropped_in_a_storm_of_faults_lose_nothing() {
         let disk = door(&sim, Aio::Threads, 3);
         sim.set_faults(Faults { cold: 900, ..Faults::MANY });
         let file = loop {
-            if let Ok(file) = block_on(disk.open(&mut by(), c"/f", &OpenOptions::READ)) {
+            if let Ok(file) = block_on(disk.open(&mut new_account(), c"/f", &OpenOptions::READ)) {
                 break file;
             }
         };

@@ -104,7 +104,7 @@ impl CertificateReader {
     pub async fn load(
         &self,
         names: &CertificateNames,
-        by: &mut Account,
+        account: &mut Account,
         disk: &Disk,
         pool: Option<&Pool>,
     ) -> Result<Identity, String> {
@@ -112,14 +112,14 @@ impl CertificateReader {
         if let Some(known) = self.cache.as_ref().and_then(|cache| cache.find(names, now)) {
             return Ok(known);
         }
-        let certificate = self.contents(&names.certificate, "certificate", by, disk).await?;
-        let key = self.contents(&names.key, "certificate key", by, disk).await?;
+        let certificate = self.contents(&names.certificate, "certificate", account, disk).await?;
+        let key = self.contents(&names.key, "certificate key", account, disk).await?;
         let is_sealed = key.windows(SEALED.len()).any(|window| window == SEALED);
         let (passwords, shown) = (self.passwords.clone(), names.clone());
         let parse = move || parse(&certificate, &key, &passwords, &shown);
         let identity = match pool {
             Some(pool) => {
-                pool.run(by, move || secret::within(parse)).await.map_err(|error| error.to_string())?
+                pool.run(account, move || secret::within(parse)).await.map_err(|error| error.to_string())?
             }
             None => parse(),
         }?;
@@ -134,7 +134,7 @@ impl CertificateReader {
         &self,
         name: &[u8],
         what: &str,
-        by: &mut Account,
+        account: &mut Account,
         disk: &Disk,
     ) -> Result<Zeroizing<Vec<u8>>, String> {
         if let Some(data) = name.strip_prefix(DATA) {
@@ -143,7 +143,7 @@ impl CertificateReader {
         let cannot = |why: &dyn fmt::Display| format!("cannot load {what} \"{}\": {why}", shown(name));
         let path = CString::new(tw_conf::full_name(&self.directory, name))
             .map_err(|_| cannot(&"no name of a file"))?;
-        match disk.read_whole(by, &path, NAMED_FILE_MAX).await {
+        match disk.read_whole(account, &path, NAMED_FILE_MAX).await {
             Ok(bytes) => Ok(Zeroizing::new(bytes)),
             Err(error) => Err(cannot(&error.on(&path))),
         }

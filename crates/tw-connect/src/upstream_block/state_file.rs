@@ -123,8 +123,8 @@ impl StateFile {
         if *saved == text {
             return Ok(());
         }
-        let mut by = Account::new(JobClass::Fill, JobSource::of(self.path.to_bytes()));
-        *saved = disk.replace(&mut by, &self.path, MODE, text).await?;
+        let mut account = Account::new(JobClass::Fill, JobSource::of(self.path.to_bytes()));
+        *saved = disk.replace(&mut account, &self.path, MODE, text).await?;
         Ok(())
     }
 }

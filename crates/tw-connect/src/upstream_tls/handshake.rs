@@ -94,11 +94,11 @@ impl UpstreamTls {
     async fn identity(
         &self,
         deadline: &mut Deadline,
-        by: &TlsPools,
+        pools: &TlsPools,
     ) -> Result<Option<Identity>, UpstreamFailure> {
         let (Some(reader), Some(names)) = (&self.0.tls.reader, &self.0.shown) else { return Ok(None) };
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        let mut load = pin!(reader.load(names, &mut account, &by.disk, Some(&by.pool)));
+        let mut load = pin!(reader.load(names, &mut account, &pools.disk, Some(&pools.pool)));
         let mut loaded = None;
         wait_ready(deadline, |cx| {
             load.as_mut().poll(cx).map(|it| {
@@ -141,9 +141,9 @@ impl UpstreamTls {
         socket: Socket,
         to: &Addr,
         deadline: &mut Deadline,
-        by: &TlsPools,
+        pools: &TlsPools,
     ) -> Result<TlsStream, UpstreamFailure> {
-        let shown = self.identity(deadline, by).await?;
+        let shown = self.identity(deadline, pools).await?;
         let session = watch::operation("shaking hands", || self.begin_session(to, shown));
         let mut handshake =
             Handshake::new(socket, session.map_err(|error| failed(HandshakeError::Tls(error)))?);
@@ -162,7 +162,7 @@ impl UpstreamTls {
                 }
                 Step::Readable => wait_ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
                 Step::Writable => wait_ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
-                Step::Process => handshake = self.process(handshake, &by.pool).await?,
+                Step::Process => handshake = self.process(handshake, &pools.pool).await?,
             }
         }
     }
@@ -176,8 +176,8 @@ impl UpstreamTls {
         let (socket, session, sent) = handshake.into_parts();
         let process = move || tls::process(session);
         let (session, processed) = if self.0.tls.is_slow {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-            let done = pool.run(&mut by, process).await;
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+            let done = pool.run(&mut account, process).await;
             done.map_err(|error| failed(HandshakeError::Io(io::Error::other(error.to_string()))))?
         } else {
             watch::operation("shaking hands", process)

@@ -54,7 +54,7 @@ impl Disk {
         let other = locks.state.lock().insert(&locked.0);
         drop(other);
         let pool = self.pool.shared();
-        let by = Account::new(JobClass::Fill, JobSource::NONE);
+        let account = Account::new(JobClass::Fill, JobSource::NONE);
         let of = pool.clone();
         let device = file.inner().device;
         let job = move || {
@@ -62,7 +62,7 @@ impl Disk {
             Ok::<(), crate::DiskError>(())
         };
         // What the threads of a pool that has ended leave is dropped, and with it the wish.
-        drop(pool.detach(&by, Op::Lock, Some(device), job));
+        drop(pool.detach(&account, Op::Lock, Some(device), job));
         Some(locked)
     }
 }

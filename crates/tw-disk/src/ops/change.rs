@@ -36,11 +36,17 @@ impl PathCalls<'_> {
 
 impl Disk {
     /// Does all calls of `work` by one job at `path`, which counts as `op`.
-    pub async fn change<T, W>(&self, by: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
+    pub async fn change<T, W>(
+        &self,
+        account: &mut Account,
+        op: Op,
+        path: &CStr,
+        work: W,
+    ) -> Result<T, DiskError>
     where
         W: FnOnce(&PathCalls<'_>, &CStr) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
-        self.job_at_name(by, op, path, move |driver, path| work(&PathCalls(driver), path)).await
+        self.job_at_name(account, op, path, move |driver, path| work(&PathCalls(driver), path)).await
     }
 }

@@ -142,8 +142,8 @@ async fn numbers(r: &mut Request) -> Outcome {
         Some(_) => {
             let generation = r.generation().clone();
             let disk = generation.disks.default_disk();
-            let by = &mut r.costs.account;
-            history::read_soon(disk, by, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
+            let account = &mut r.costs.account;
+            history::read_soon(disk, account, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
         }
     };
     let counts = &r.client().event_loop.counts;

@@ -135,10 +135,10 @@ impl<T: Send + Sync> CachedFiles<T> {
     pub(crate) async fn content(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         path: &CString,
     ) -> Result<Arc<T>, CachedFileError> {
-        let file = disk.open(by, path, &OpenOptions::READ).await.map_err(CachedFileError::Disk)?;
+        let file = disk.open(account, path, &OpenOptions::READ).await.map_err(CachedFileError::Disk)?;
         let meta = *file.meta();
         if let Some(content) = self.find(path, &meta) {
             return Ok(content);
@@ -148,7 +148,7 @@ impl<T: Send + Sync> CachedFiles<T> {
             if text.len() as u64 > self.format.size_max {
                 return Err(CachedFileError::TooLarge);
             }
-            let piece = disk.read(by, &file, text.len() as u64, vec![0; PIECE]).await;
+            let piece = disk.read(account, &file, text.len() as u64, vec![0; PIECE]).await;
             match piece.map_err(CachedFileError::Disk)? {
                 piece if piece.is_empty() => break,
                 piece => text.extend_from_slice(&piece),
@@ -156,7 +156,7 @@ impl<T: Send + Sync> CachedFiles<T> {
         }
         let size = text.len() as u64;
         let parse = self.format.parse;
-        let parsed = disk.pool().run(by, move || parse(&text)).await.map_err(CachedFileError::Disk)?;
+        let parsed = disk.pool().run(account, move || parse(&text)).await.map_err(CachedFileError::Disk)?;
         let content = Arc::new(parsed.map_err(CachedFileError::Malformed)?);
         if is_settled(&meta, tw_rt::clock::unix()) {
             self.keep(path, Version { meta, content: content.clone() }, ENTRY_SIZE + size);

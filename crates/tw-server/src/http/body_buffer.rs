@@ -155,7 +155,7 @@ impl BodyBuffer {
     pub fn poll_write(
         &mut self,
         most: usize,
-        by: &mut Account,
+        account: &mut Account,
         room: &SpillTarget,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), DiskError>> {
@@ -164,7 +164,7 @@ impl BodyBuffer {
                 let (written, cost) = ready!(writing.future.as_mut().poll(cx));
                 let size = writing.size;
                 self.writing = None;
-                by.add(&cost);
+                account.add(&cost);
                 match (written?, &self.file) {
                     (Some(file), _) => self.file = Some(Rc::new(file)),
                     (None, Some(file)) => file.size.set(file.size.get() + size),
@@ -174,15 +174,15 @@ impl BodyBuffer {
             if self.memory.len() <= most {
                 return Poll::Ready(Ok(()));
             }
-            self.begin(by, room);
+            self.begin(account, room);
         }
     }
 
     /// Begins to write what is in memory.
-    fn begin(&mut self, by: &Account, room: &SpillTarget) {
+    fn begin(&mut self, account: &Account, room: &SpillTarget) {
         let size = self.memory.len() as u64;
         let parts = std::mem::take(&mut self.memory).into_parts();
-        let mut by = Account::new(JobClass::Fill, by.source);
+        let mut account = Account::new(JobClass::Fill, account.source);
         let kept = parts.clone();
         let future: LocalFuture<'static, _> = match &self.file {
             Some(file) => {
@@ -190,17 +190,17 @@ impl BodyBuffer {
                 let to = file.temp.file().clone();
                 let at = file.size.get();
                 Box::pin(async move {
-                    let written = disk.write_parts(&mut by, &to, at, parts).await;
-                    (written.map(|()| None), by)
+                    let written = disk.write_parts(&mut account, &to, at, parts).await;
+                    (written.map(|()| None), account)
                 })
             }
             None => {
                 let room = room.clone();
                 Box::pin(async move {
-                    let made = make(&mut by, &room, parts).await;
+                    let made = make(&mut account, &room, parts).await;
                     let file =
                         made.map(|temp| Some(Spilled { temp, size: Cell::new(size), disk: room.disk }));
-                    (file, by)
+                    (file, account)
                 })
             }
         };
@@ -211,37 +211,37 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// Error of the disk; the bytes in memory are lost then.
-    pub async fn spill(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
+    pub async fn spill(&mut self, account: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         if !self.is_spilt() {
-            self.begin(by, room);
+            self.begin(account, room);
         }
-        poll_fn(|cx| self.poll_write(0, by, room, cx)).await
+        poll_fn(|cx| self.poll_write(0, account, room, cx)).await
     }
 
     /// Moves everything, even nothing, into a named file that has no other reader.
     ///
     /// # Errors
     /// Error of the disk.
-    pub async fn spill_named(&mut self, by: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
+    pub async fn spill_named(&mut self, account: &mut Account, room: &SpillTarget) -> Result<(), DiskError> {
         debug_assert_eq!(room.naming, Naming::Named);
-        poll_fn(|cx| self.poll_write(usize::MAX, by, room, cx)).await?;
+        poll_fn(|cx| self.poll_write(usize::MAX, account, room, cx)).await?;
         let is_anothers = |file: &Rc<Spilled>| file.temp.path().is_none() || Rc::strong_count(file) > 1;
         let Some(other) = self.file.take_if(|file| is_anothers(file)) else {
-            return self.spill(by, room).await;
+            return self.spill(account, room).await;
         };
         let rest = std::mem::take(&mut self.memory);
         let mut at = 0;
         while at < other.size.get() {
-            let data = other.disk.read(by, other.temp.file(), at, vec![0; COPY_SIZE]).await?;
+            let data = other.disk.read(account, other.temp.file(), at, vec![0; COPY_SIZE]).await?;
             if data.is_empty() {
                 break;
             }
             at += data.len() as u64;
             self.push(data.into());
-            self.spill(by, room).await?;
+            self.spill(account, room).await?;
         }
         self.memory = rest;
-        self.spill(by, room).await
+        self.spill(account, room).await
     }
 
     /// Returns true if nothing of it is being written.
@@ -265,10 +265,11 @@ impl BodyBuffer {
 }
 
 /// A new file with these bytes.
-async fn make(by: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
+async fn make(account: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
     let is_named = room.naming == Naming::Named;
     let options = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
-    let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &options, parts.clone()).await;
+    let mut make =
+        async || room.disk.create_temp_with(account, &room.dir.path, &options, parts.clone()).await;
     match &room.event_loop {
         Some(event_loop) => event_loop.retry_with_descriptor(make).await,
         None => make().await,
@@ -324,10 +325,10 @@ impl Reader {
     ///
     /// # Errors
     /// Error of the disk; `EIO` if the file has lost its end.
-    pub async fn next(&mut self, want: usize, by: &mut Account) -> Result<Option<Bytes>, DiskError> {
+    pub async fn next(&mut self, want: usize, account: &mut Account) -> Result<Option<Bytes>, DiskError> {
         let Some(file) = self.rest_in_file() else { return Ok(self.memory.pop(want)) };
         let buffer = self.buffer(want);
-        let data = file.disk.read(by, file.temp.file(), self.at, buffer).await?;
+        let data = file.disk.read(account, file.temp.file(), self.at, buffer).await?;
         self.took(data)
     }
 
@@ -375,12 +376,12 @@ mod tests {
         let room = SpillTarget { disk, dir: Arc::new(dir), naming, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             for (at, piece) in pieces.iter().enumerate() {
                 buffer.push(Bytes::copy_from_slice(piece.as_bytes()));
                 if spills(at) {
-                    buffer.spill(&mut by, &room).await.expect("the disk is well");
+                    buffer.spill(&mut account, &room).await.expect("the disk is well");
                 }
             }
             assert_eq!(buffer.len(), pieces.concat().len() as u64);
@@ -388,7 +389,7 @@ mod tests {
             for _ in 0..2 {
                 all.clear();
                 let mut reader = buffer.reader();
-                while let Some(next) = reader.next(want, &mut by).await.expect("the disk is well") {
+                while let Some(next) = reader.next(want, &mut account).await.expect("the disk is well") {
                     assert!(!next.is_empty() && next.len() <= want);
                     all.extend_from_slice(&next);
                 }
@@ -426,29 +427,29 @@ mod tests {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let mut cx = Context::from_waker(Waker::noop());
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"few"));
-            assert!(buffer.poll_write(3, &mut by, &room, &mut cx).is_ready() && !buffer.is_spilt());
+            assert!(buffer.poll_write(3, &mut account, &room, &mut cx).is_ready() && !buffer.is_spilt());
             let stall = sim.stall(Op::Write);
             buffer.push(Bytes::from_static(b" more"));
-            assert!(buffer.poll_write(3, &mut by, &room, &mut cx).is_pending());
+            assert!(buffer.poll_write(3, &mut account, &room, &mut cx).is_pending());
             assert_eq!((buffer.in_memory(), buffer.len(), buffer.memory()), (0, 8, None));
             for piece in [" and", " more", " of it"] {
                 buffer.push(Bytes::copy_from_slice(piece.as_bytes()));
-                assert!(buffer.poll_write(3, &mut by, &room, &mut cx).is_pending());
+                assert!(buffer.poll_write(3, &mut account, &room, &mut cx).is_pending());
             }
             assert_eq!((buffer.in_memory(), buffer.len(), buffer.has_file()), (15, 23, false));
             drop(stall);
-            poll_fn(|cx| buffer.poll_write(3, &mut by, &room, cx)).await.expect("the disk is well");
+            poll_fn(|cx| buffer.poll_write(3, &mut account, &room, cx)).await.expect("the disk is well");
             assert_eq!((buffer.in_memory(), buffer.len()), (0, 23));
             // What came meanwhile was one write, and the first one made the file.
-            assert_eq!(by.jobs(), 2);
+            assert_eq!(account.jobs(), 2);
             buffer.push(Bytes::from_static(b"!"));
             let mut reader = buffer.reader();
             let mut all = Vec::new();
-            while let Some(piece) = reader.next(7, &mut by).await.expect("the disk is well") {
+            while let Some(piece) = reader.next(7, &mut account).await.expect("the disk is well") {
                 all.extend_from_slice(&piece);
             }
             assert_eq!(all, b"few more and more of it!");
@@ -460,10 +461,10 @@ mod tests {
         let (sim, room) = room();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"written"));
-            buffer.spill(&mut by, &room).await.expect("the disk is well");
+            buffer.spill(&mut account, &room).await.expect("the disk is well");
             buffer.push(Bytes::from_static(b"kept"));
             let mut reader = buffer.reader();
             let at_hand = |reader: &mut Reader| {
@@ -472,9 +473,9 @@ mod tests {
             assert_eq!(at_hand(&mut reader), Some(Some(b"writt".to_vec())));
             sim.evict();
             assert_eq!(at_hand(&mut reader), None);
-            let before = by.jobs();
-            let piece = reader.next(5, &mut by).await.expect("the disk is well");
-            assert_eq!((piece.as_deref(), by.jobs()), (Some(&b"en"[..]), before + 1));
+            let before = account.jobs();
+            let piece = reader.next(5, &mut account).await.expect("the disk is well");
+            assert_eq!((piece.as_deref(), account.jobs()), (Some(&b"en"[..]), before + 1));
             assert_eq!(at_hand(&mut reader), Some(Some(b"kept".to_vec())));
             assert_eq!(at_hand(&mut reader), Some(None));
         });
@@ -490,17 +491,17 @@ mod tests {
         let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Named, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"one"));
-            buffer.spill(&mut by, &room).await.expect("the disk is well");
+            buffer.spill(&mut account, &room).await.expect("the disk is well");
             buffer.push(Bytes::from_static(b"two"));
             let mut copy = buffer.copy();
-            copy.spill_named(&mut by, &room).await.expect("the disk is well");
-            buffer.spill_named(&mut by, &room).await.expect("the disk is well");
+            copy.spill_named(&mut account, &room).await.expect("the disk is well");
+            buffer.spill_named(&mut account, &room).await.expect("the disk is well");
             for buffer in [&buffer, &copy] {
                 let mut reader = buffer.reader();
-                let all = reader.next(100, &mut by).await.expect("the disk is well");
+                let all = reader.next(100, &mut account).await.expect("the disk is well");
                 assert_eq!(all.as_deref(), Some(&b"onetwo"[..]));
             }
             let names = [&buffer, &copy].map(|buffer| buffer.named_file().map(|(_, name)| name.to_owned()));
@@ -518,10 +519,10 @@ mod tests {
         let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Nameless, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::new(1));
+            let mut account = Account::new(JobClass::Hit, JobSource::new(1));
             let mut buffer = BodyBuffer::default();
             buffer.push(Bytes::from_static(b"first"));
-            buffer.spill(&mut by, &room).await.expect("the disk is well");
+            buffer.spill(&mut account, &room).await.expect("the disk is well");
             // The one thread is held until a write and a read wait, the write first.
             let (release, held) = std::sync::mpsc::channel::<()>();
             let hold = move || held.recv();
@@ -532,7 +533,7 @@ mod tests {
             let mut cx = Context::from_waker(Waker::noop());
             assert!(holding.as_mut().poll(&mut cx).is_pending());
             buffer.push(Bytes::from_static(b"second"));
-            let mut writing = pin!(buffer.spill(&mut by, &room));
+            let mut writing = pin!(buffer.spill(&mut account, &room));
             let (begin, begun) = std::sync::mpsc::channel();
             let (end, ended) = std::sync::mpsc::channel::<()>();
             let read = move || (begin.send(()), ended.recv());

@@ -334,9 +334,9 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let by = FileUser { disk, options: &options, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
+    let user = FileUser { disk, options: &options, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
     let mut files = r.client().event_loop.app.files.borrow_mut();
-    if let CachedPath::Valid(found) = files.known(path, &by) {
+    if let CachedPath::Valid(found) = files.known(path, &user) {
         return Now::Ready(found.map(|file| *file.meta()));
     }
     match disk.probe_now(path) {

@@ -33,10 +33,10 @@ pub(crate) async fn run(event_loop: Rc<Loop>) {
     else {
         return;
     };
-    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
+    let mut account = Account::new(JobClass::Fill, JobSource::NONE);
     let mut due = tw_rt::clock::now();
     loop {
-        let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
+        let memory = resident_bytes(generation.disks.default_disk(), &mut account).await;
         watch::operation("keeping the history of the status page", || {
             history.record(&event_loop.counts, &generation.disks, memory, tw_rt::clock::now());
         });
@@ -68,25 +68,25 @@ async fn keep_counters(event_loop: &Loop, history: &History) {
 }
 
 /// Bytes of this process in RAM, if the disk door can tell soon.
-pub async fn resident_bytes(disk: &Disk, by: &mut Account) -> Option<u64> {
-    metrics::resident_bytes(&read_soon(disk, by, c"/proc/self/statm", 256).await?)
+pub async fn resident_bytes(disk: &Disk, account: &mut Account) -> Option<u64> {
+    metrics::resident_bytes(&read_soon(disk, account, c"/proc/self/statm", 256).await?)
 }
 
 /// Resources of this process, as far as a pool has read them soon.
-pub async fn process_usage(disk: &Disk, by: &mut Account) -> ProcessUsage {
-    let Some(resident_bytes) = resident_bytes(disk, by).await else {
+pub async fn process_usage(disk: &Disk, account: &mut Account) -> ProcessUsage {
+    let Some(resident_bytes) = resident_bytes(disk, account).await else {
         // Where the first came late, the others would come late as well.
         return ProcessUsage::default();
     };
     // The size of this directory is the number of descriptors since Linux 6.2; it was 0 before.
     let open_files =
-        soon(disk.stat(by, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
+        soon(disk.stat(account, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
     ProcessUsage { resident_bytes: Some(resident_bytes), open_files }
 }
 
 /// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
-pub async fn read_soon(disk: &Disk, by: &mut Account, path: &CStr, max: usize) -> Option<Vec<u8>> {
-    soon(disk.read_whole(by, path, max)).await
+pub async fn read_soon(disk: &Disk, account: &mut Account, path: &CStr, max: usize) -> Option<Vec<u8>> {
+    soon(disk.read_whole(account, path, max)).await
 }
 
 /// Result of an operation of a pool, if it succeeds soon.

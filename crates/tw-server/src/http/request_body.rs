@@ -85,8 +85,8 @@ impl Source {
             Self::H1(input) => input.next(want, limits).await.map_err(BodyError::Client),
             Self::Stream(input) => input.next(want, limits).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
-                let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-                reader.next(want, &mut by).await.map_err(BodyError::Disk)
+                let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+                reader.next(want, &mut account).await.map_err(BodyError::Disk)
             }
         }
     }

@@ -83,9 +83,9 @@ impl ServerChange {
     }
 
     async fn run_on(self, disk: &Disk, group: &GroupToChange) -> Result<ChangeResult, ChangeError> {
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let peers = group.peers.clone();
-        let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
+        let made = disk.pool().run(&mut account, move || self.make(&peers)).await;
         let changed = made.map_err(ChangeError::Change)?.map_err(ChangeError::Refused)?;
         if let Some(state) = &group.state {
             let saved = state.save(&group.peers, disk).await;

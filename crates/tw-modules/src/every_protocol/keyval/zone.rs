@@ -138,10 +138,10 @@ impl KeyvalZone {
     pub(crate) async fn save(self: &Arc<Self>, disk: &Disk) -> Result<(), DiskError> {
         let Some(state) = &self.state else { return Ok(()) };
         let _writing = state.writing.lock().await;
-        let mut by = Account::new(JobClass::Fill, JobSource::of(state.path.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(state.path.to_bytes()));
         let zone = self.clone();
-        let text = disk.pool().run(&mut by, move || zone.text(state::write_member)).await?;
-        disk.replace(&mut by, &state.path, MODE, text).await?;
+        let text = disk.pool().run(&mut account, move || zone.text(state::write_member)).await?;
+        disk.replace(&mut account, &state.path, MODE, text).await?;
         Ok(())
     }
 

@@ -86,13 +86,13 @@ impl MetricsExport {
     /// Exports all metrics once. They are not kept: the next export has newer ones.
     async fn export(&self, generation: &Rc<LoopGeneration>) -> Result<(), String> {
         let disk = generation.disks.default_disk();
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-        let usage = history::process_usage(disk, &mut by).await;
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        let usage = history::process_usage(disk, &mut account).await;
         let mut json = String::with_capacity(64 << 10);
         metrics::write_all(&self.event_loop.counts, generation, usage, Format::Json, &mut json).await;
         let times = self.times();
         let work = move || metric_points::encode(&json, metrics::all(), times, BATCH_BYTES_MAX);
-        let pieces = disk.pool().run(&mut by, work).await.map_err(|error| error.to_string())?;
+        let pieces = disk.pool().run(&mut account, work).await.map_err(|error| error.to_string())?;
         // Most servers have the name servers of `http`.
         let first = generation.servers.first().ok_or("there is no server")?;
         let resolving = &generation.plan(first.plan).core.resolving;

@@ -252,11 +252,11 @@ pub(super) struct DiskPermit<'a> {
 
 impl DiskPermit<'_> {
     /// Notes the result of the operations of `by`.
-    pub(super) fn finish<T>(mut self, by: &Account, result: &Result<T, DiskError>) {
+    pub(super) fn finish<T>(mut self, account: &Account, result: &Result<T, DiskError>) {
         self.result = Some(match result {
             Err(error) if is_failure(error) => Some(DiskOutcome::Failed),
-            _ if by.is_inline() => None,
-            _ => Some(DiskOutcome::Done(by.wait())),
+            _ if account.is_inline() => None,
+            _ => Some(DiskOutcome::Done(account.wait())),
         });
     }
 }

@@ -114,7 +114,7 @@ pub(super) async fn find(
             }
         }
     };
-    let FoundEntry { entry, gone, by } = found;
+    let FoundEntry { entry, gone, account } = found;
     for gone in gone {
         match wanted.cache.disk_of(r).cloned() {
             // Its successor has the same file name: the file has to be gone before that is stored.
@@ -125,8 +125,8 @@ pub(super) async fn find(
             _ => wanted.cache.remove_evicted(r, Some(gone)),
         }
     }
-    if let Some(by) = by {
-        r.costs.account.add_part(&by);
+    if let Some(account) = account {
+        r.costs.account.add_part(&account);
     }
     match (winner, entry) {
         (Some(winner), _) => SearchOutcome::Hedged(winner),
@@ -155,7 +155,7 @@ pub(super) struct FoundEntry {
     /// Entries that have left the index; the caller removes their files.
     pub(super) gone: Vec<RemovedEntry>,
     /// Disk operations of the search, if there were any.
-    by: Option<Account>,
+    account: Option<Account>,
 }
 
 impl EntrySearch<'_> {
@@ -291,8 +291,8 @@ impl EntrySearch<'_> {
         if let Some((store, known)) = cache.zone.segments.as_ref().zip(known)
             && let Some(address) = known.address
         {
-            let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
-            let mut found = store.read(disk, by, (Some(key), address), FIRST_READ).await;
+            let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
+            let mut found = store.read(disk, account, (Some(key), address), FIRST_READ).await;
             let mut check = None;
             // Always: a power cut may leave a record whose body was not written.
             if let Ok(RecordRead::Entry(record)) = &found {
@@ -303,29 +303,29 @@ impl EntrySearch<'_> {
                     meta: &record.meta,
                     first: &record.first,
                 };
-                match self.begin_check(disk, wanted, by, file).await {
+                match self.begin_check(disk, wanted, account, file).await {
                     Ok(Ok(begun)) => check = begun,
                     Ok(Err(why)) => found = Ok(RecordRead::Damaged(why)),
                     Err(error) => found = Err(error),
                 }
             }
             if let Some(permit) = permit {
-                permit.finish(by, &found);
+                permit.finish(account, &found);
             }
             return self.open_record(wanted, known, address, (found, check), out).await;
         }
         let path = cache.place.path(key);
-        let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
-        let mut found = self.read(disk, wanted, by, &path).await;
+        let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
+        let mut found = self.read(disk, wanted, account, &path).await;
         if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(
             FormatError::Checksum | FormatError::StateChecksum,
         ))) = found
         {
             // Its head may just be rewritten after a validation.
-            found = self.read(disk, wanted, by, &path).await;
+            found = self.read(disk, wanted, account, &path).await;
         }
         if let Some(permit) = permit {
-            permit.finish(by, &found);
+            permit.finish(account, &found);
         }
         match found {
             Ok(ReadOutcome::Entry(mut entry)) => {
@@ -344,9 +344,9 @@ impl EntrySearch<'_> {
                 let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
                 // Otherwise another task has removed the entry or stored another one.
                 if sequence.is_none() || gone.is_some() {
-                    let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+                    let mut account = Account::new(JobClass::Evict, JobSource::NONE);
                     // Should it stay, it is found again.
-                    let _ = cache.remove_file(disk, &mut by, key, gone).await;
+                    let _ = cache.remove_file(disk, &mut account, key, gone).await;
                 }
                 None
             }
@@ -433,10 +433,10 @@ impl EntrySearch<'_> {
         &self,
         disk: &Disk,
         wanted: &EntryQuery<'_>,
-        by: &mut Account,
+        account: &mut Account,
         path: &CStr,
     ) -> Result<ReadOutcome, DiskError> {
-        let mut open = async || disk.open_and_read(by, path, &OpenOptions::READ, FIRST_READ).await;
+        let mut open = async || disk.open_and_read(account, path, &OpenOptions::READ, FIRST_READ).await;
         let (file, mut first) = match self.event_loop {
             Some(event_loop) => event_loop.retry_with_descriptor(open).await?,
             None => open().await?,
@@ -448,7 +448,7 @@ impl EntrySearch<'_> {
             Err(why) => return Ok(ReadOutcome::Nothing(why)),
         };
         if needed > first.len() {
-            first = disk.read(by, &file, 0, vec![0; needed]).await?;
+            first = disk.read(account, &file, 0, vec![0; needed]).await?;
         }
         let first = Bytes::from(first);
         let meta = match file_head::decode(of_nginx, &first, size) {
@@ -465,7 +465,7 @@ impl EntrySearch<'_> {
         let check = match wanted.cache.place.verify {
             true => {
                 let stored = StoredFile { file: &file, address: None, offset: 0, meta: &meta, first: &first };
-                self.begin_check(disk, wanted, by, stored).await?
+                self.begin_check(disk, wanted, account, stored).await?
             }
             false => Ok(None),
         };
@@ -500,7 +500,7 @@ impl EntrySearch<'_> {
         &self,
         disk: &Disk,
         wanted: &EntryQuery<'_>,
-        by: &mut Account,
+        account: &mut Account,
         stored: StoredFile<'_>,
     ) -> Result<Result<Option<BodyCheck>, FormatError>, DiskError> {
         let StoredFile { file, address, offset, meta, first } = stored;
@@ -511,9 +511,9 @@ impl EntrySearch<'_> {
             Some(at) => {
                 let len = usize::try_from(at.end - at.start).unwrap_or(usize::MAX);
                 if len <= TABLE_NOW_MAX {
-                    decode(disk.read(by, file, offset + at.start, vec![0; len]).await?)
+                    decode(disk.read(account, file, offset + at.start, vec![0; len]).await?)
                 } else {
-                    disk.read_and(by, file, offset + at.start, len, decode).await?
+                    disk.read_and(account, file, offset + at.start, len, decode).await?
                 }
             }
         };
@@ -531,7 +531,7 @@ impl EntrySearch<'_> {
         let check = Arc::new(if is_always { check.always() } else { check });
         let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,
-            None => check.read(disk, by, file, start, 1).await?.map(drop),
+            None => check.read(disk, account, file, start, 1).await?.map(drop),
         };
         Ok(match compared {
             Ok(()) => Ok(Some((check, checked))),
@@ -546,8 +546,8 @@ fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntr
     let subject = Task { kind: "cache look", id: event_loop.index as u64 };
     event_loop.connections.spawn_counted(subject, async move {
         let path = cache.place.path(key);
-        let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
-        let is_lost = match disk.stat(&mut by, &path).await {
+        let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
+        let is_lost = match disk.stat(&mut account, &path).await {
             Ok(found) => !is_same(&found, entry.file.file().meta()),
             // With another error the file may be there.
             Err(error) => matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)),

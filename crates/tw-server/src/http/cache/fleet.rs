@@ -61,7 +61,7 @@ impl Cache {
                 members.group.save_purges(disk).await?;
             }
         }
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         for MarkedEntry { cache, key, entry } in gone {
             // They are marked: if one stays, the next sweep removes it.
             let file = match entry {
@@ -71,7 +71,7 @@ impl Cache {
                 }
                 file => file,
             };
-            let _ = cache.remove_file(disk, &mut by, key, file).await;
+            let _ = cache.remove_file(disk, &mut account, key, file).await;
         }
         Ok(())
     }

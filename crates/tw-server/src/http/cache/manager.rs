@@ -180,9 +180,9 @@ impl CacheMaintenance {
         self.remove_foreign_segments().await;
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
-            let mut by = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
+            let mut account = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
             let removals = self.cache.zone.removals.load(SeqCst);
-            let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
+            let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
                 // The directory was removed meanwhile.
                 Err(error) if depth > 0 && error.errno() == Some(Errno::NOENT) => continue,
@@ -258,8 +258,8 @@ impl CacheMaintenance {
         let (left, over) = unfinished.take().into_iter().partition::<Vec<_>, _>(|file| is_written(file.key));
         unfinished.borrow_mut().extend(left);
         for UnfinishedFile { path, .. } in over {
-            let mut by = Account::new(JobClass::Evict, JobSource::NONE);
-            match self.disk.unlink(&mut by, &path).await {
+            let mut account = Account::new(JobClass::Evict, JobSource::NONE);
+            match self.disk.unlink(&mut account, &path).await {
                 Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
                 _ => {}
             }
@@ -405,9 +405,9 @@ impl CacheMaintenance {
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
     async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
         if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
-            let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+            let mut account = Account::new(JobClass::Scan, JobSource::NONE);
             let record = (Some(seen.key), address);
-            return match store.read(&self.disk, &mut by, record, segments::HEAD_READ).await {
+            return match store.read(&self.disk, &mut account, record, segments::HEAD_READ).await {
                 Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
                 Ok(RecordRead::Missing | RecordRead::Another(_)) => {
                     held.index.remove_missing_record(seen.key, address);
@@ -422,8 +422,8 @@ impl CacheMaintenance {
             };
         }
         let path = self.cache.place.path(seen.key);
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-        let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        let opened = self.disk.open_and_read(&mut account, &path, &OpenOptions::READ, HEAD_READ).await;
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => {
@@ -477,8 +477,8 @@ impl CacheMaintenance {
 
     /// Number of bytes that have to be freed on the file system (`min_free`).
     async fn missing_space(&self) -> u64 {
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-        match self.disk.space(&mut by, &self.cache.place.dir).await {
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        match self.disk.space(&mut account, &self.cache.place.dir).await {
             Ok(space) => self.cache.place.min_free.saturating_sub(space.available),
             Err(error) => {
                 self.log_failure(&error);

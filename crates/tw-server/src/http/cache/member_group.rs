@@ -355,14 +355,14 @@ impl Cache {
 
     async fn read_directory_files(&self, disk: &Disk) -> Result<DirectoryFiles, DiskError> {
         let path = self.member_file_path();
-        let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
-        let member = match disk.read_whole(&mut by, &path, member_file::SIZE_MAX).await {
+        let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
+        let member = match disk.read_whole(&mut account, &path, member_file::SIZE_MAX).await {
             Ok(file) => MemberFile::decode(&file),
             Err(error) if error.errno() == Some(Errno::NOENT) => FoundMember::None,
             Err(error) => return Err(error),
         };
         let purges = self.read_purge_file(disk).await?;
-        let device = match disk.read_whole(&mut by, &note_path(&self.place), NOTE_MAX).await {
+        let device = match disk.read_whole(&mut account, &note_path(&self.place), NOTE_MAX).await {
             Ok(note) => note.get(..NUMBER_LEN).map(DeviceNumber::from),
             Err(error) if error.errno() == Some(Errno::NOENT) => None,
             Err(error) => return Err(error),
@@ -519,8 +519,8 @@ impl Cache {
 
     async fn write_member_file(&self, file: &MemberFile, disk: &Disk) -> Result<(), DiskError> {
         let path = self.member_file_path();
-        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-        disk.replace(&mut by, &path, 0o600, file.encode()).await.map(|_| ())
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        disk.replace(&mut account, &path, 0o600, file.encode()).await.map(|_| ())
     }
 
     /// Saves the purges of all members in this one.
@@ -531,8 +531,8 @@ impl Cache {
         if self.zone.member.purges_saved.load(SeqCst) >= number {
             return Ok(());
         }
-        let mut by = Account::new(JobClass::Fill, JobSource::NONE);
-        disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode_shared()).await?;
+        let mut account = Account::new(JobClass::Fill, JobSource::NONE);
+        disk.replace(&mut account, &self.purges_path(), 0o600, held.purges.encode_shared()).await?;
         self.zone.member.purges_saved.fetch_max(number, SeqCst);
         Ok(())
     }

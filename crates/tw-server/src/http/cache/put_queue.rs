@@ -144,7 +144,7 @@ impl PutQueue {
     pub(super) async fn put(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         below: u32,
         file: NewFile<Bytes>,
     ) -> Result<(), DiskError> {
@@ -152,7 +152,7 @@ impl PutQueue {
         let mut batch = self.push(&waiting.put);
         loop {
             if let Some((running, files)) = batch {
-                boxed(|| run(running, disk, by, below, files)).await;
+                boxed(|| run(running, disk, account, below, files)).await;
             }
             match poll_fn(|cx| waiting.put.poll(cx)).await {
                 PutEvent::Over(result) => return result,
@@ -187,11 +187,11 @@ impl PutQueue {
 async fn run(
     mut running: RunningJob<'_>,
     disk: &Disk,
-    by: &mut Account,
+    account: &mut Account,
     below: u32,
     files: Vec<NewFile<Bytes>>,
 ) {
-    let results = disk.put_each(by, below, files).await;
+    let results = disk.put_each(account, below, files).await;
     for (put, result) in running.batch.drain(..).zip(results) {
         put.change(|slot| slot.result = Some(result));
     }
@@ -213,7 +213,7 @@ mod tests {
         NewFile { path, make: Box::new(move || vec![Bytes::from(format!("file {nth}"))]) }
     }
 
-    fn account() -> Account {
+    fn new_account() -> Account {
         Account::new(JobClass::Fill, JobSource::NONE)
     }
 
@@ -236,7 +236,7 @@ mod tests {
     ) -> Vec<JoinHandle<Result<(), DiskError>>> {
         let put = |nth| {
             let (queue, disk) = (queue.clone(), disk.clone());
-            spawn_local(async move { queue.put(&disk, &mut account(), 1, file(nth)).await })
+            spawn_local(async move { queue.put(&disk, &mut new_account(), 1, file(nth)).await })
         };
         numbers.map(put).collect()
     }
@@ -266,7 +266,7 @@ mod tests {
         run_local(async {
             let queue = Rc::new(PutQueue::default());
             // A directory is at this path.
-            disk.mkdir_all(&mut account(), c"/cache/1/1", 0o700).await.unwrap();
+            disk.mkdir_all(&mut new_account(), c"/cache/1/1", 0o700).await.unwrap();
             let mut results = Vec::new();
             for task in put_all(&queue, &disk, 0..3) {
                 results.push(task.await.unwrap().is_ok());
@@ -281,7 +281,7 @@ mod tests {
         let (sim, _pool, disk) = disk();
         run_local(async {
             let queue = PutQueue::default();
-            let (mut first, mut second, mut third) = (account(), account(), account());
+            let (mut first, mut second, mut third) = (new_account(), new_account(), new_account());
             let mut leading = Box::pin(queue.put(&disk, &mut first, 1, file(0)));
             let mut next = Box::pin(queue.put(&disk, &mut second, 1, file(1)));
             let mut last = Box::pin(queue.put(&disk, &mut third, 1, file(2)));

@@ -266,15 +266,15 @@ impl CacheMaintenance {
 
     async fn read_quotas(&self) -> Result<Option<QuotaTable>, DiskError> {
         let path = self.cache.quotas_path();
-        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
-        let file = match self.disk.open(&mut by, &path, &OpenOptions::READ).await {
+        let mut account = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let file = match self.disk.open(&mut account, &path, &OpenOptions::READ).await {
             Ok(file) => file,
             Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error),
         };
         let (mut rows, mut damaged, mut offset) = (Vec::new(), 0_u64, 0);
         loop {
-            let piece = self.read(&mut by, &file, offset, PIECE).await?;
+            let piece = self.read(&mut account, &file, offset, PIECE).await?;
             for block in piece.chunks(SNAPSHOT_BLOCK_SIZE) {
                 match QuotaRow::decode(block) {
                     Some(some) => rows.extend(some),
@@ -294,7 +294,7 @@ impl CacheMaintenance {
             (self.log)(Level::Warn, what);
         }
         // Sorting takes long.
-        let made = self.disk.pool().run(&mut by, move || QuotaTable::restore(rows)).await;
+        let made = self.disk.pool().run(&mut account, move || QuotaTable::restore(rows)).await;
         made.map(Some)
     }
 

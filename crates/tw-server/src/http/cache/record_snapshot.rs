@@ -37,8 +37,8 @@ impl Cache {
             return FoundRecordSnapshot::Missing;
         }
         let path = self.record_snapshot_path();
-        let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
-        let opened = disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
+        let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
+        let opened = disk.open_and_read(&mut account, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
         match opened {
             Ok((file, first)) => match RecordSnapshot::open(&first) {
                 Ok(snapshot) => FoundRecordSnapshot::Open(OpenRecordSnapshot { snapshot, file }),
@@ -91,9 +91,9 @@ impl Cache {
         if store.list(disk).await.is_err() {
             return false;
         }
-        let mut by = Account::new(JobClass::Hit, JobSource::of(&key.0));
+        let mut account = Account::new(JobClass::Hit, JobSource::of(&key.0));
         let offset = u64::from(block) * SNAPSHOT_BLOCK_SIZE as u64;
-        let Ok(bytes) = disk.read(&mut by, file, offset, vec![0; SNAPSHOT_BLOCK_SIZE]).await else {
+        let Ok(bytes) = disk.read(&mut account, file, offset, vec![0; SNAPSHOT_BLOCK_SIZE]).await else {
             return false;
         };
         self.restore_block(held, snapshot, block, &bytes).is_some()
@@ -138,12 +138,12 @@ impl CacheMaintenance {
 
     async fn restore_blocks(&self, held: &ZoneIndex, open: &OpenRecordSnapshot) {
         let OpenRecordSnapshot { snapshot, file } = open;
-        let mut by = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
+        let mut account = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
         let (mut restored, mut damaged, mut next) = (0, 0_u64, 1);
         while next < snapshot.blocks() {
             let count = BLOCKS_PER_READ.min(snapshot.blocks() - next);
             let (offset, len) = (u64::from(next), count as usize * SNAPSHOT_BLOCK_SIZE);
-            let bytes = match self.read(&mut by, file, offset * SNAPSHOT_BLOCK_SIZE as u64, len).await {
+            let bytes = match self.read(&mut account, file, offset * SNAPSHOT_BLOCK_SIZE as u64, len).await {
                 Ok(bytes) => bytes,
                 Err(error) => return self.log_failure(&error),
             };
@@ -187,8 +187,8 @@ impl CacheMaintenance {
 
     /// Removes the snapshot of the records if the cache has none any more.
     pub(super) async fn remove_record_snapshot(&self) {
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-        match self.disk.unlink(&mut by, &self.cache.record_snapshot_path()).await {
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        match self.disk.unlink(&mut account, &self.cache.record_snapshot_path()).await {
             Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
             _ => {}
         }

@@ -51,8 +51,9 @@ impl CacheMaintenance {
 
     async fn restore_files(&self, held: &ZoneIndex) {
         let path = self.snapshot_path();
-        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
-        let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
+        let mut account = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let opened =
+            self.disk.open_and_read(&mut account, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => return,
@@ -70,7 +71,8 @@ impl CacheMaintenance {
         let mut restored = 0;
         loop {
             match reader.step() {
-                SnapshotStep::Read { offset, len } => match self.read(&mut by, &file, offset, len).await {
+                SnapshotStep::Read { offset, len } => match self.read(&mut account, &file, offset, len).await
+                {
                     Ok(bytes) => reader.supply(&bytes),
                     Err(error) => {
                         self.log_failure(&error);
@@ -114,7 +116,7 @@ impl CacheMaintenance {
     /// Reads up to `len` bytes; fewer at the end of the file.
     pub(super) async fn read(
         &self,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         len: usize,
@@ -122,7 +124,7 @@ impl CacheMaintenance {
         let mut bytes = Vec::new();
         while bytes.len() < len {
             let at = offset + bytes.len() as u64;
-            let piece = self.disk.read(by, file, at, vec![0; len - bytes.len()]).await?;
+            let piece = self.disk.read(account, file, at, vec![0; len - bytes.len()]).await?;
             if piece.is_empty() {
                 break;
             }
@@ -142,8 +144,8 @@ impl CacheMaintenance {
             for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
                 let removals = self.cache.zone.removals.load(SeqCst);
                 let path = self.cache.place.path(entry.key);
-                let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-                match self.disk.stat(&mut by, &path).await {
+                let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+                match self.disk.stat(&mut account, &path).await {
                     Ok(found) => self.add(held, entry.key, found.size, removals).await,
                     Err(error) if error.errno() == Some(Errno::NOENT) => {
                         held.index.remove_missing(entry.key, entry.sequence);
@@ -206,8 +208,8 @@ impl CacheMaintenance {
         mut step: impl FnMut() -> SnapshotPart,
     ) -> Result<(), DiskError> {
         let place = &self.cache.place;
-        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
-        let temp = self.disk.create_beside(&mut by, path, place.dir_len()).await?;
+        let mut account = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let temp = self.disk.create_beside(&mut account, path, place.dir_len()).await?;
         let mut file = FillFile::new(temp, self.cache.write_back_size);
         let (mut written, mut steps) = (0, 0);
         loop {
@@ -220,16 +222,16 @@ impl CacheMaintenance {
                 }
                 SnapshotPart::Write { offset, bytes } => {
                     written = written.max(offset + bytes.len() as u64);
-                    self.disk.write(&mut by, file.temp.file(), offset, bytes).await?;
-                    file.advance(&self.disk, &mut by, written, written).await?;
+                    self.disk.write(&mut account, file.temp.file(), offset, bytes).await?;
+                    file.advance(&self.disk, &mut account, written, written).await?;
                 }
                 SnapshotPart::Done => break,
             }
         }
-        file.finish(&self.disk, &mut by, written, written).await?;
+        file.finish(&self.disk, &mut account, written, written).await?;
         // A power cut must not replace a snapshot that can be read by one that cannot.
-        self.disk.fsync(&mut by, file.temp.file(), Durable::Data).await?;
-        self.disk.name(&mut by, file.temp, path).await
+        self.disk.fsync(&mut account, file.temp.file(), Durable::Data).await?;
+        self.disk.name(&mut account, file.temp, path).await
     }
 
     fn snapshot_path(&self) -> CString {

@@ -126,12 +126,12 @@ impl Cache {
         tail: BodyTail,
     ) -> Result<FillFile, DiskError> {
         let path = self.place.path(claim.key());
-        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let mut temp_file = match tail.temp_file {
             Some(temp_file) => temp_file,
             None => {
-                let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
-                disk.write(&mut by, temp.file(), 0, encode(meta)).await?;
+                let temp = disk.create_beside(&mut account, &path, self.place.dir_len()).await?;
+                disk.write(&mut account, temp.file(), 0, encode(meta)).await?;
                 FillFile::new(temp, self.write_back_size)
             }
         };
@@ -139,8 +139,8 @@ impl Cache {
         let (pieces, sums) = (tail.pieces, std::mem::take(&mut temp_file.sums));
         let add = move || add_sums(sums, pieces);
         let file = temp_file.temp.file();
-        temp_file.sums = disk.write_made(&mut by, file, head + tail.at, add).await?;
-        temp_file.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
+        temp_file.sums = disk.write_made(&mut account, file, head + tail.at, add).await?;
+        temp_file.advance(disk, &mut account, head + tail.len, needless(head, tail.needless)).await?;
         Ok(temp_file)
     }
 
@@ -154,7 +154,7 @@ impl Cache {
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let BodyTail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
-        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
         meta.body_len = Some(len);
         let known = StoredFile::of(&meta);
@@ -167,11 +167,11 @@ impl Cache {
                 parts.push(table.into());
                 (parts, sum)
             };
-            let sum = disk.write_made(&mut by, file, head_len + at, end).await?;
+            let sum = disk.write_made(&mut account, file, head_len + at, end).await?;
             // Length and checksum are known now.
             let patch = format::patch(meta.key, claim.sequence(), len, sum);
-            disk.write(&mut by, file, patch.at, patch.bytes).await?;
-            temp_file.finish(disk, &mut by, known.len, needless(head_len, needless_len)).await?;
+            disk.write(&mut account, file, patch.at, patch.bytes).await?;
+            temp_file.finish(disk, &mut account, known.len, needless(head_len, needless_len)).await?;
         }
         // `None`: it was purged, or a younger one is stored.
         let placing = PlacingFile(&self.zone.placed);
@@ -185,12 +185,12 @@ impl Cache {
         }
         match temp_file {
             Some(FillFile { temp, .. }) => {
-                disk.name(&mut by, temp, &path).await?;
+                disk.name(&mut account, temp, &path).await?;
             }
             None => {
                 let make = Box::new(move || whole_file(meta, pieces));
                 let file = NewFile { path, make };
-                self.zone.puts.put(disk, &mut by, self.place.dir_len(), file).await?;
+                self.zone.puts.put(disk, &mut account, self.place.dir_len(), file).await?;
             }
         }
         let stored = self.enter(disk, commit, known.location(), known.valid_until).await?;
@@ -219,7 +219,7 @@ impl Cache {
         }
         let key = claim.key();
         let path = self.place.path(key);
-        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let _placing = PlacingFile(&self.zone.placed);
         let may_be_purged = self.may_be_purged(key);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
@@ -231,10 +231,10 @@ impl Cache {
             (Some(address), Some(store)) => {
                 let prefix = prefix(key, &meta);
                 let update = RecordHead { prefix, head, is_durable: may_be_purged };
-                store.update(disk, &mut by, address, update).await
+                store.update(disk, &mut account, address, update).await
             }
             _ => {
-                let file = match disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await {
+                let file = match disk.open(&mut account, &path, &OpenOptions::READ_WRITE).await {
                     Ok(file) => file,
                     Err(error) if error.errno() == Some(Errno::NOENT) => {
                         // It was evicted meanwhile, or somebody else has removed it.
@@ -250,9 +250,9 @@ impl Cache {
                     // Another file has been put there.
                     return Ok(None);
                 }
-                let mut written = disk.write(&mut by, &file, 0, head).await.map(|_| ());
+                let mut written = disk.write(&mut account, &file, 0, head).await.map(|_| ());
                 if may_be_purged && written.is_ok() {
-                    written = disk.fsync(&mut by, &file, Durable::Data).await;
+                    written = disk.fsync(&mut account, &file, Durable::Data).await;
                 }
                 written
             }
@@ -316,7 +316,7 @@ impl Cache {
         (meta.header_size, meta.writer) = (header_size, MadeBy::Tailwater);
         (meta.body_len, meta.body_sum) = (None, Some(0));
         let path = self.place.path(claim.key());
-        let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let whole = Meta { body_len: Some(was.len), ..meta.clone() };
         if let Some((store, target)) = self.append_target(disk)
             && was.address.is_some()
@@ -324,7 +324,7 @@ impl Cache {
         {
             // At most RECORD_MAX.
             let room = vec![0; was.len as usize];
-            let body = disk.read(&mut by, was.file, was.body_offset, room).await?;
+            let body = disk.read(&mut account, was.file, was.body_offset, room).await?;
             if body.len() as u64 != was.len {
                 return Ok(None);
             }
@@ -336,14 +336,14 @@ impl Cache {
             let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
             return boxed(|| self.append(store, target, commit, whole, body)).await;
         }
-        let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
-        disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
+        let temp = disk.create_beside(&mut account, &path, self.place.dir_len()).await?;
+        disk.write(&mut account, temp.file(), 0, encode(&meta)).await?;
         let mut temp_file = FillFile::new(temp, self.write_back_size);
         let mut at = 0;
         while at < was.len {
             // At most WRITE_SIZE.
             let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
-            let piece = disk.read(&mut by, was.file, was.body_offset + at, room).await?;
+            let piece = disk.read(&mut account, was.file, was.body_offset + at, room).await?;
             if piece.is_empty() {
                 // The file was truncated.
                 return Ok(None);
@@ -351,9 +351,9 @@ impl Cache {
             let (len, sums) = (piece.len() as u64, std::mem::take(&mut temp_file.sums));
             let add = move || add_sums(sums, vec![Bytes::from(piece)]);
             let file = temp_file.temp.file();
-            temp_file.sums = disk.write_made(&mut by, file, u64::from(header_size) + at, add).await?;
+            temp_file.sums = disk.write_made(&mut account, file, u64::from(header_size) + at, add).await?;
             at += len;
-            temp_file.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
+            temp_file.advance(disk, &mut account, u64::from(header_size) + at, 0).await?;
         }
         let FinishedSums { sum, table } = std::mem::take(&mut temp_file.sums).finish();
         if sum_before.is_some_and(|before| before != sum) {
@@ -361,13 +361,13 @@ impl Cache {
         }
         (meta.body_len, meta.body_sum) = (Some(at), Some(sum));
         let file = temp_file.temp.file();
-        disk.write(&mut by, file, u64::from(header_size) + at, table).await?;
+        disk.write(&mut account, file, u64::from(header_size) + at, table).await?;
         let patch = format::patch(meta.key, meta.sequence, at, sum);
-        disk.write(&mut by, file, patch.at, patch.bytes).await?;
-        temp_file.finish(disk, &mut by, meta.stored_len().unwrap_or(at), 0).await?;
+        disk.write(&mut account, file, patch.at, patch.bytes).await?;
+        temp_file.finish(disk, &mut account, meta.stored_len().unwrap_or(at), 0).await?;
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        disk.name(&mut by, temp_file.temp, &path).await?;
+        disk.name(&mut account, temp_file.temp, &path).await?;
         let known = StoredFile::of(&meta);
         Ok(self.enter(disk, commit, known.location(), known.valid_until).await?.flatten())
     }
@@ -458,8 +458,8 @@ impl Cache {
             (Err(_purged), None) => {
                 let path = self.place.path(key);
                 self.zone.removals.fetch_add(1, SeqCst);
-                let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-                match disk.unlink(&mut by, &path).await {
+                let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+                match disk.unlink(&mut account, &path).await {
                     Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
                     _ => Ok(None),
                 }
@@ -471,7 +471,7 @@ impl Cache {
     pub(super) async fn remove_file(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         key: Key,
         mut gone: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
@@ -479,7 +479,7 @@ impl Cache {
         loop {
             // Before the removal: a search that finds the file until then checks whether it is still there.
             self.zone.removals.fetch_add(1, SeqCst);
-            let was_there = match disk.unlink(by, &self.place.path(key)).await {
+            let was_there = match disk.unlink(account, &self.place.path(key)).await {
                 Ok(()) => true,
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
                 // The file may still be there, and so does `gone` stay.
@@ -506,8 +506,8 @@ impl Cache {
             gone.deleted();
             return Ok(());
         }
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
-        self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
+        self.remove_file(disk, &mut account, gone.key, Some(gone)).await.map(|_| ())
     }
 
     /// Adds an entry found on the disk when `removals` files had been removed; `file` is its file, if that was opened. A file
@@ -524,8 +524,8 @@ impl Cache {
         let now = super::seconds(tw_rt::clock::unix().secs);
         let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
         if self.zone.removals.load(SeqCst) != removals {
-            let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-            let is_there = match disk.stat(&mut by, &self.place.path(known.key)).await {
+            let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+            let is_there = match disk.stat(&mut account, &self.place.path(known.key)).await {
                 Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
                 Err(error) => return Err(error),

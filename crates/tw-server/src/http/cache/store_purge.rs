@@ -35,7 +35,7 @@ impl Cache {
             held.purges.purge_key(key, purge);
             self.save_purges(held, disk).await?;
         }
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let was_known = gone.is_some();
         self.zone.counts.purged.add(u64::from(was_known));
         let file = match gone {
@@ -45,10 +45,10 @@ impl Cache {
             }
             file => file,
         };
-        let was_there = self.remove_file(disk, &mut by, key, file).await? || was_known || was_coming;
+        let was_there = self.remove_file(disk, &mut account, key, file).await? || was_known || was_coming;
         self.sync_records(held, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
-        match disk.sync_dir(&mut by, &above(&self.place.path(key))).await {
+        match disk.sync_dir(&mut account, &above(&self.place.path(key))).await {
             // A missing directory has no files, and some file systems cannot sync directories.
             Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
             _ => Ok(was_there),
@@ -84,8 +84,8 @@ impl Cache {
             self.save_purges(held, disk).await?;
         }
         store.sync_removals(disk, Some(key)).await?;
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-        store.sync_directory(disk, &mut by).await
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+        store.sync_directory(disk, &mut account).await
     }
 
     /// Purges all entries whose keys have this prefix.

@@ -54,7 +54,7 @@ impl FillFile {
     pub(super) async fn advance(
         &mut self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         written: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
@@ -62,7 +62,7 @@ impl FillFile {
         if end.saturating_sub(self.begun) < self.window {
             return Ok(());
         }
-        self.write_back(disk, by, self.begun, end, needless_to).await
+        self.write_back(disk, account, self.begun, end, needless_to).await
     }
 
     /// Writes back the rest of a complete file, and waits until the disk has taken all of it.
@@ -72,21 +72,21 @@ impl FillFile {
     pub(super) async fn finish(
         &mut self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         written: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
         if written < self.window {
             return Ok(());
         }
-        self.write_back(disk, by, written, written, needless_to).await
+        self.write_back(disk, account, written, written, needless_to).await
     }
 
     /// Waits for the bytes before `until`, and starts to write back those from the last window up to `end`.
     async fn write_back(
         &mut self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         until: u64,
         end: u64,
         needless_to: u64,
@@ -96,7 +96,7 @@ impl FillFile {
             finish: self.settled..until,
             needless_to: needless_to.min(until),
         };
-        disk.write_back(by, self.temp.file(), write_back).await?;
+        disk.write_back(account, self.temp.file(), write_back).await?;
         (self.settled, self.begun) = (until, end);
         Ok(())
     }
@@ -113,8 +113,8 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    async fn temp_file(disk: &Disk, by: &mut Account) -> FillFile {
-        FillFile::new(disk.create_beside(by, c"/cache/a", 1).await.unwrap(), 3 * PAGE)
+    async fn temp_file(disk: &Disk, account: &mut Account) -> FillFile {
+        FillFile::new(disk.create_beside(account, c"/cache/a", 1).await.unwrap(), 3 * PAGE)
     }
 
     fn disk() -> (Arc<Sim>, Disk, Account) {
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn write_back_waits_for_a_window_when_the_next_begins() {
-        let (sim, disk, mut by) = disk();
+        let (sim, disk, mut account) = disk();
         block_on(async {
-            let mut temp_file = temp_file(&disk, &mut by).await;
+            let mut temp_file = temp_file(&disk, &mut account).await;
             let before = sim.calls();
             // Written up to, operations in all, settled, begun; in pages.
             for (written, calls, settled, begun) in [
@@ -140,41 +140,41 @@ mod tests {
                 (20.0, 3, 7, 20),
             ] {
                 let written = (written * PAGE as f64) as u64;
-                temp_file.advance(&disk, &mut by, written, 0).await.unwrap();
+                temp_file.advance(&disk, &mut account, written, 0).await.unwrap();
                 let so_far = (sim.calls() - before, temp_file.settled() / PAGE, temp_file.begun / PAGE);
                 assert_eq!(so_far, (calls, settled, begun), "{written}");
             }
-            temp_file.finish(&disk, &mut by, 20 * PAGE + 1, 0).await.unwrap();
+            temp_file.finish(&disk, &mut account, 20 * PAGE + 1, 0).await.unwrap();
             assert_eq!((sim.calls() - before, temp_file.settled()), (4, 20 * PAGE + 1));
         });
     }
 
     #[test]
     fn short_files_are_not_written_back_early() {
-        let (sim, disk, mut by) = disk();
+        let (sim, disk, mut account) = disk();
         block_on(async {
-            let mut temp_file = temp_file(&disk, &mut by).await;
+            let mut temp_file = temp_file(&disk, &mut account).await;
             let before = sim.calls();
-            temp_file.advance(&disk, &mut by, 3 * PAGE - 1, u64::MAX).await.unwrap();
-            temp_file.finish(&disk, &mut by, 3 * PAGE - 1, u64::MAX).await.unwrap();
+            temp_file.advance(&disk, &mut account, 3 * PAGE - 1, u64::MAX).await.unwrap();
+            temp_file.finish(&disk, &mut account, 3 * PAGE - 1, u64::MAX).await.unwrap();
             assert_eq!(sim.calls(), before);
             // One window, which no other one follows.
-            temp_file.finish(&disk, &mut by, 3 * PAGE, u64::MAX).await.unwrap();
+            temp_file.finish(&disk, &mut account, 3 * PAGE, u64::MAX).await.unwrap();
             assert_eq!((sim.calls(), temp_file.settled()), (before + 1, 3 * PAGE));
         });
     }
 
     #[test]
     fn bytes_that_failed_write_back_are_not_settled() {
-        let (sim, disk, mut by) = disk();
+        let (sim, disk, mut account) = disk();
         block_on(async {
-            let mut temp_file = temp_file(&disk, &mut by).await;
+            let mut temp_file = temp_file(&disk, &mut account).await;
             let content = vec![7; 8 * PAGE as usize];
-            disk.write(&mut by, temp_file.temp.file(), 0, content.clone()).await.unwrap();
-            temp_file.advance(&disk, &mut by, 3 * PAGE, 0).await.unwrap();
-            temp_file.advance(&disk, &mut by, 6 * PAGE, 0).await.unwrap();
+            disk.write(&mut account, temp_file.temp.file(), 0, content.clone()).await.unwrap();
+            temp_file.advance(&disk, &mut account, 3 * PAGE, 0).await.unwrap();
+            temp_file.advance(&disk, &mut account, 6 * PAGE, 0).await.unwrap();
             sim.set_faults(Faults { io: 1000, ..Faults::NONE });
-            let error = temp_file.finish(&disk, &mut by, 8 * PAGE, 0).await.unwrap_err();
+            let error = temp_file.finish(&disk, &mut account, 8 * PAGE, 0).await.unwrap_err();
             assert_eq!((error.op(), error.errno()), (Some(Op::WriteBack), Some(Errno::IO)));
             assert_eq!(temp_file.settled(), 3 * PAGE);
             let left = sim.content(temp_file.temp.path().unwrap()).unwrap();

@@ -356,10 +356,10 @@ impl Cache {
 
     /// Reads the file of the purges, if there is one.
     pub(super) async fn read_purge_file(&self, disk: &Disk) -> Result<Option<Vec<u8>>, DiskError> {
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut tries = 1;
         loop {
-            match disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await {
+            match disk.read_whole(&mut account, &self.purges_path(), PURGES_SIZE_MAX).await {
                 Ok(file) => return Ok(Some(file)),
                 Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
                 Err(error) if tries < READ_TRIES && is_want(&error) => tokio::time::sleep(READ_AGAIN).await,
@@ -385,8 +385,8 @@ impl Cache {
             return group.save_purges(disk).await;
         }
         let _one_at_a_time = self.zone.saving.lock().await;
-        let mut by = Account::new(JobClass::Fill, JobSource::NONE);
-        disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
+        let mut account = Account::new(JobClass::Fill, JobSource::NONE);
+        disk.replace(&mut account, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 
     /// Name of the zone.

@@ -151,7 +151,7 @@ impl BlockCheck {
     pub(crate) async fn read(
         self: &Arc<Self>,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         file: &File,
         offset: u64,
         want: usize,
@@ -161,7 +161,7 @@ impl BlockCheck {
         let end = self.block(self.block_at(last)).end.min(start + CHECK_READ_SIZE);
         let len = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
         let check = self.clone();
-        disk.read_and(by, file, start, len, move |bytes| {
+        disk.read_and(account, file, start, len, move |bytes| {
             let good = check.compare(start, &bytes);
             let skip = offset.saturating_sub(start);
             if good <= skip {
@@ -248,14 +248,14 @@ mod tests {
             sim.put(c"/file", &content).unwrap();
             let (_, check) = file(len);
             block_on(async {
-                let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-                let open = disk.open(&mut by, c"/file", &OpenOptions::READ).await.unwrap();
+                let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+                let open = disk.open(&mut account, c"/file", &OpenOptions::READ).await.unwrap();
                 for (start, want) in [(0, 1), (0, usize::MAX), (10, BLOCK), (BLOCK - 1, 2), (len - 1, 9)] {
                     let mut at = start;
                     let end = len.min(start.saturating_add(want));
                     while at < end {
                         let offset = HEAD + at as u64;
-                        match check.read(&disk, &mut by, &open, offset, end - at).await.unwrap() {
+                        match check.read(&disk, &mut account, &open, offset, end - at).await.unwrap() {
                             Ok(piece) => {
                                 assert!(!piece.is_empty() && piece.len() as u64 <= CHECK_READ_SIZE);
                                 let expected = &good[512 + at..512 + at + piece.len()];
@@ -284,11 +284,11 @@ mod tests {
         let (good, check) = file(2 * BLOCK);
         sim.put(c"/file", &good[..512 + BLOCK + 9]).unwrap();
         block_on(async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-            let open = disk.open(&mut by, c"/file", &OpenOptions::READ).await.unwrap();
-            let first = check.read(&disk, &mut by, &open, HEAD, usize::MAX).await.unwrap().unwrap();
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+            let open = disk.open(&mut account, c"/file", &OpenOptions::READ).await.unwrap();
+            let first = check.read(&disk, &mut account, &open, HEAD, usize::MAX).await.unwrap().unwrap();
             assert_eq!(first.len(), BLOCK);
-            let next = check.read(&disk, &mut by, &open, HEAD + BODY_BLOCK, 1).await.unwrap();
+            let next = check.read(&disk, &mut account, &open, HEAD + BODY_BLOCK, 1).await.unwrap();
             assert_eq!(next, Err(DamagedBlock(HEAD + BODY_BLOCK)));
         });
     }

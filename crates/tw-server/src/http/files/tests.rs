@@ -40,14 +40,14 @@ impl Bench {
 
     fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> FileLookup {
         let read = self.files.tick();
-        let by = FileUser {
+        let user = FileUser {
             disk: &self.disk,
             options: &OpenOptions::READ,
             cache,
             read,
             turn: CheckSharing::Waited,
         };
-        self.files.open_now(path, &by)
+        self.files.open_now(path, &user)
     }
 
     fn sweep(&mut self) -> Duration {
@@ -284,14 +284,14 @@ fn too_many_open_files_close_some() {
 #[test]
 fn file_check_is_shared_by_requests_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
-        let by = FileUser {
+        let user = FileUser {
             disk: &bench.disk,
             options: &OpenOptions::READ,
             cache: None,
             read,
             turn: CheckSharing::First,
         };
-        match bench.files.known(path, &by) {
+        match bench.files.known(path, &user) {
             CachedPath::Valid(found) => found.is_ok(),
             CachedPath::Shared | CachedPath::Unknown | CachedPath::Cold => false,
         }

@@ -176,8 +176,9 @@ impl ResponseBuffer {
         if let Some(file) = self.file.clone().filter(|_| self.stored() > 0) {
             let left = file.written.get() - file.taken.get();
             let want = want.min(usize::try_from(left).unwrap_or(usize::MAX));
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-            let data = file.disk.read(&mut by, file.temp.file(), file.taken.get(), vec![0; want]).await?;
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+            let data =
+                file.disk.read(&mut account, file.temp.file(), file.taken.get(), vec![0; want]).await?;
             if data.is_empty() {
                 return Err(Op::Read.failed(Errno::IO));
             }
@@ -194,16 +195,17 @@ async fn store(
     room: SpillTarget,
     parts: Vec<Bytes>,
 ) -> Result<Rc<Stored>, DiskError> {
-    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
+    let mut account = Account::new(JobClass::Fill, JobSource::NONE);
     let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
     if let Some(file) = file {
         let at = file.written.get();
-        file.disk.write_parts(&mut by, file.temp.file(), at, parts).await?;
+        file.disk.write_parts(&mut account, file.temp.file(), at, parts).await?;
         file.written.set(at + len);
         return Ok(file);
     }
     let options = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
-    let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &options, parts.clone()).await;
+    let make =
+        async || room.disk.create_temp_with(&mut account, &room.dir.path, &options, parts.clone()).await;
     let temp = room.event_loop.retry_with_descriptor(make).await?;
     Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
 }

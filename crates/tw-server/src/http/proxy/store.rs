@@ -224,31 +224,36 @@ impl StoreCopy {
     async fn end(&mut self, r: &mut Request) -> Result<(), DiskError> {
         self.spill(r).await?;
         let Some(path) = self.store.path(r) else { return Ok(()) };
-        let mut by = Account::new(JobClass::Fill, r.costs.account.source);
+        let mut account = Account::new(JobClass::Fill, r.costs.account.source);
         let modified = r.out.last_modified;
-        let ended = self.publish(&mut by, &path, modified).await;
-        r.costs.account.add(&by);
+        let ended = self.publish(&mut account, &path, modified).await;
+        r.costs.account.add(&account);
         if ended.is_ok() {
             r.debug(format_args!("upstream response was stored: \"{}\"", tw_log::Text(path.to_bytes())));
         }
         ended
     }
 
-    async fn publish(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
+    async fn publish(
+        &self,
+        account: &mut Account,
+        path: &CStr,
+        modified: Option<i64>,
+    ) -> Result<(), DiskError> {
         let Some((file, temp)) = self.buffer.named_file() else { return Ok(()) };
         let disk = &self.disk;
         let access = self.store.access;
-        disk.set_mode(by, file, access).await?;
+        disk.set_mode(account, file, access).await?;
         if let Some(modified) = modified {
-            disk.set_mtime(by, file, modified, 0).await?;
+            disk.set_mtime(account, file, modified, 0).await?;
         }
-        let renamed = match disk.rename(by, temp, path).await {
+        let renamed = match disk.rename(account, temp, path).await {
             Err(error) if error.errno() == Some(Errno::NOENT) => {
                 let above = path.to_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 if let Ok(above) = CString::new(&path.to_bytes()[..above]) {
-                    disk.mkdir_all(by, &above, permissions::of_directory(access)).await?;
+                    disk.mkdir_all(account, &above, permissions::of_directory(access)).await?;
                 }
-                disk.rename(by, temp, path).await
+                disk.rename(account, temp, path).await
             }
             renamed => renamed,
         };
@@ -263,14 +268,14 @@ impl StoreCopy {
                 let copy_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
                 let Ok(copy_path) = CString::new(copy_path) else { return Err(error) };
                 let options = CreateOptions { mode: access, ..CreateOptions::NEW };
-                let copy = disk.copy(by, temp, Links::Follow, &copy_path, &options).await?;
+                let copy = disk.copy(account, temp, Links::Follow, &copy_path, &options).await?;
                 if let Some(modified) = modified {
-                    disk.set_mtime(by, &copy, modified, 0).await?;
+                    disk.set_mtime(account, &copy, modified, 0).await?;
                 }
-                let renamed = disk.rename(by, &copy_path, path).await;
+                let renamed = disk.rename(account, &copy_path, path).await;
                 if renamed.is_err() {
                     // The first error says more.
-                    let _ = disk.unlink(by, &copy_path).await;
+                    let _ = disk.unlink(account, &copy_path).await;
                 }
                 renamed
             }

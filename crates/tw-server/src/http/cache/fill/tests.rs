@@ -11,8 +11,8 @@ const PIECE: u64 = 64 << 10;
 
 fn file() -> File {
     let disk = Disk::simulated(Pool::new("sim", 1, 10).unwrap(), Aio::Off, Sim::new(1));
-    let mut by = Account::new(JobClass::Fill, JobSource::NONE);
-    let created = disk.create(&mut by, c"/a", &CreateOptions::NEW);
+    let mut account = Account::new(JobClass::Fill, JobSource::NONE);
+    let created = disk.create(&mut account, c"/a", &CreateOptions::NEW);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
 }
 

@@ -270,10 +270,10 @@ impl SegmentStore {
 
     /// Writes the next batch. What fails ends the records of the batch.
     async fn write_next(&self, target: AppendTarget<'_>, writer: &mut MutexGuard<'_, Writer>) {
-        let mut by = Account::new(JobClass::Fill, JobSource::of(self.dir.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(self.dir.to_bytes()));
         self.mark_refused(target, writer).await;
         if writer.batch.is_none() {
-            match self.next_batch(target, &mut by, writer).await {
+            match self.next_batch(target, &mut account, writer).await {
                 Ok(()) => {}
                 Err(error) => {
                     let failed = self.queue.pop(u64::MAX, 0);
@@ -286,23 +286,23 @@ impl SegmentStore {
         let mut parts = batch.parts.clone();
         // The slot is not used again before a write has ended that nobody waits for.
         parts.push(Bytes::from_owner(LeasedBytes::new([0; 0], &open.lease)));
-        let written = target.disk.write_parts(&mut by, &open.file, open.base + at, parts).await;
+        let written = target.disk.write_parts(&mut account, &open.file, open.base + at, parts).await;
         let Some(batch) = writer.batch.take() else { return };
         if let Err(error) = written {
             batch.records.into_iter().for_each(|queued| queued.end(Err(error.clone())));
-            self.abandon(target, &mut by, writer, at).await;
+            self.abandon(target, &mut account, writer, at).await;
             return;
         }
         self.enter(writer, batch);
         self.mark_refused(target, writer).await;
-        self.write_back(target, &mut by, writer).await;
+        self.write_back(target, &mut account, writer).await;
     }
 
     /// Takes the next batch from the queue, for a new segment if the active one has no room for it.
     async fn next_batch(
         &self,
         target: AppendTarget<'_>,
-        by: &mut Account,
+        account: &mut Account,
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<(), DiskError> {
         let mut is_new = false;
@@ -322,7 +322,7 @@ impl SegmentStore {
                 }
                 self.seal(target, writer).await;
             }
-            let open = self.create(target.disk, by, target.created).await?;
+            let open = self.create(target.disk, account, target.created).await?;
             let size = self.size.load(std::sync::atomic::Ordering::Relaxed);
             let (begun, settled) = (BLOCK_SIZE, BLOCK_SIZE);
             writer.active = Some(ActiveSegment { open, size, next: 1, rows: Vec::new(), begun, settled });
@@ -384,7 +384,7 @@ impl SegmentStore {
     async fn write_back(
         &self,
         target: AppendTarget<'_>,
-        by: &mut Account,
+        account: &mut Account,
         writer: &mut MutexGuard<'_, Writer>,
     ) {
         let Some(active) = &mut writer.active else { return };
@@ -396,12 +396,12 @@ impl SegmentStore {
         let place = |range: std::ops::Range<u64>| open.base + range.start..open.base + range.end;
         let (begin, finish) = (place(begun..written), place(active.settled..begun));
         let write_back = WriteBack { begin, finish, needless_to: 0 };
-        match target.disk.write_back(by, &open.file, write_back).await {
+        match target.disk.write_back(account, &open.file, write_back).await {
             Ok(()) => (active.settled, active.begun) = (begun, written),
             Err(_) => {
                 // What is not settled may be something else now.
                 let settled = active.settled;
-                self.abandon(target, by, writer, settled).await;
+                self.abandon(target, account, writer, settled).await;
             }
         }
     }
@@ -411,7 +411,7 @@ impl SegmentStore {
     async fn abandon(
         &self,
         target: AppendTarget<'_>,
-        by: &mut Account,
+        account: &mut Account,
         writer: &mut MutexGuard<'_, Writer>,
         from: u64,
     ) {
@@ -424,7 +424,7 @@ impl SegmentStore {
         }
         target.forget_in_quotas(&gone).await;
         active.next = u32::try_from(from / BLOCK_SIZE).unwrap_or(active.next);
-        if self.cut(target.disk, by, &active.open, from).await.is_ok() {
+        if self.cut(target.disk, account, &active.open, from).await.is_ok() {
             gone.into_iter().for_each(RemovedEntry::deleted);
             self.set_bytes(segment, from);
         } else {
@@ -453,12 +453,12 @@ impl SegmentStore {
         }
         let table = TablePlace::of(active.next, rows, &bytes);
         let size = at + segment::blocks(bytes.len() as u64) * BLOCK_SIZE;
-        let mut by = Account::new(JobClass::Fill, JobSource::of(self.dir.to_bytes()));
+        let mut account = Account::new(JobClass::Fill, JobSource::of(self.dir.to_bytes()));
         let header = SegmentHeader { table: Some(table), ..active.open.header };
         let open = &active.open;
-        if open.write(target.disk, &mut by, at, bytes).await.is_ok() {
+        if open.write(target.disk, &mut account, at, bytes).await.is_ok() {
             self.set_bytes(segment, size);
-            if open.write(target.disk, &mut by, 0, header.encode()).await.is_ok() {
+            if open.write(target.disk, &mut account, 0, header.encode()).await.is_ok() {
                 self.keep_open(segment, &Arc::new(open.with_header(header)));
             }
         }

@@ -158,26 +158,26 @@ impl DevicePlace {
             if self.is_refused {
                 return Err(Op::Open.failed(Errno::NODEV));
             }
-            let mut by = Account::new(JobClass::Scan, JobSource::of(self.path.to_bytes()));
+            let mut account = Account::new(JobClass::Scan, JobSource::of(self.path.to_bytes()));
             let options = CreateOptions { existing: Existing::Keep, ..CreateOptions::NEW };
-            let note = disk.create(&mut by, &self.note, &options).await?;
-            if !disk.lock(&mut by, &note).await? {
+            let note = disk.create(&mut account, &self.note, &options).await?;
+            if !disk.lock(&mut account, &note).await? {
                 return Err(Op::Open.failed(Errno::BUSY));
             }
-            let file = disk.adopt(&mut by, self.fd.clone(), &self.path, &OpenOptions::DIRECT).await?;
-            let size = disk.size(&mut by, &file).await?;
-            let first = read_up_to(disk, &mut by, &file, 0, SIGNATURES_SIZE).await?;
+            let file = disk.adopt(&mut account, self.fd.clone(), &self.path, &OpenOptions::DIRECT).await?;
+            let size = disk.size(&mut account, &file).await?;
+            let first = read_up_to(disk, &mut account, &file, 0, SIGNATURES_SIZE).await?;
             let content = DeviceContent::of(&first, size);
             *self.refusal.lock() = objection(&content).map(Arc::from);
             let DeviceContent::Segments(mut superblock) = content else {
                 return Err(Op::Open.failed(Errno::MEDIUMTYPE));
             };
-            let is_writable = match probe(disk, &mut by, &file).await {
+            let is_writable = match probe(disk, &mut account, &file).await {
                 Ok(()) => true,
                 Err(error) if error.errno().is_some_and(is_unwritable) => false,
                 Err(error) => return Err(error),
             };
-            let noted = read_up_to(disk, &mut by, &note, 0, NOTE_MAX).await?;
+            let noted = read_up_to(disk, &mut account, &note, 0, NOTE_MAX).await?;
             let number = || noted.get(..NUMBER_LEN).map(DeviceNumber::from).unwrap_or_default();
             let is_other = *self.first_noted.get_or_init(number) != number_of(&superblock);
             let content_use = if is_other { use_of(&number_of(&superblock)) } else { DeviceContentUse::Keep };
@@ -185,17 +185,17 @@ impl DevicePlace {
                 return Err(Op::Open.failed(Errno::AGAIN));
             }
             if content_use == DeviceContentUse::Remove {
-                empty(disk, &mut by, &file, &superblock).await?;
+                empty(disk, &mut account, &file, &superblock).await?;
                 // Another directory that had it does not know it any more.
                 superblock.uuid = random();
-                disk.write(&mut by, &file, 0, superblock.encode()).await?;
-                disk.fsync(&mut by, &file, Durable::Data).await?;
+                disk.write(&mut account, &file, 0, superblock.encode()).await?;
+                disk.fsync(&mut account, &file, Durable::Data).await?;
             }
             // With the path, for those who look into the directory.
             let content = [&*number_of(&superblock), b"\n", self.path.to_bytes(), b"\n"].concat();
             if !noted.starts_with(&content) {
-                disk.write(&mut by, &note, 0, content).await?;
-                disk.fsync(&mut by, &note, Durable::Data).await?;
+                disk.write(&mut account, &note, 0, content).await?;
+                disk.fsync(&mut account, &note, Durable::Data).await?;
             }
             Ok(OpenDevice { file, superblock, is_writable, is_other, _note: note })
         };
@@ -240,11 +240,11 @@ impl DevicePlace {
 impl OpenDevice {
     /// Headers of the segments on the device.
     pub(super) async fn headers(&self, disk: &Disk) -> Result<Vec<SegmentHeader>, DiskError> {
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
         let mut found = Vec::new();
         for slot in 0..self.superblock.slots {
             let at = self.superblock.offset(slot);
-            let block = read_up_to(disk, &mut by, &self.file, at, BLOCK_SIZE as usize).await?;
+            let block = read_up_to(disk, &mut account, &self.file, at, BLOCK_SIZE as usize).await?;
             match SegmentHeader::decode_any(&block) {
                 Ok(header) if self.superblock.slot(header.number) == slot => found.push(header),
                 Ok(_) | Err(_) => {}
@@ -259,7 +259,7 @@ impl SegmentStore {
     pub(super) async fn open_in_slot(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         number: u32,
     ) -> Result<OpenedSegment, DiskError> {
         let Some(OpenDevice { file, superblock, is_writable, .. }) =
@@ -272,7 +272,7 @@ impl SegmentStore {
         let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
         let Some(lease) = lease else { return Ok(OpenedSegment::Nothing) };
         let base = superblock.offset(superblock.slot(number));
-        let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
+        let first = read_up_to(disk, account, file, base, BLOCK_SIZE as usize).await?;
         let header = match SegmentHeader::decode(&first, number) {
             Ok(header) => header,
             Err(why) => return Ok(OpenedSegment::Damaged(why)),
@@ -286,12 +286,12 @@ impl SegmentStore {
     pub(super) async fn size_of(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         open: &OpenSegment,
     ) -> Result<u64, DiskError> {
         match self.device.as_ref().and_then(DevicePlace::opened) {
             Some(device) => Ok(device.superblock.slot_size),
-            None => Ok(disk.stat_file(by, &open.file).await?.size),
+            None => Ok(disk.stat_file(account, &open.file).await?.size),
         }
     }
 
@@ -342,17 +342,17 @@ impl SegmentStore {
     pub(super) async fn cut(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         open: &OpenSegment,
         from: u64,
     ) -> Result<(), DiskError> {
         match self.device.as_ref().and_then(DevicePlace::opened) {
             // A scan ends there.
             Some(device) if from < device.superblock.slot_size => {
-                open.write(disk, by, from, vec![0; BLOCK_SIZE as usize]).await
+                open.write(disk, account, from, vec![0; BLOCK_SIZE as usize]).await
             }
             Some(_) => Ok(()),
-            None => disk.truncate(by, &open.file, from).await,
+            None => disk.truncate(account, &open.file, from).await,
         }
     }
 
@@ -360,7 +360,7 @@ impl SegmentStore {
     pub(super) async fn create_in_slot(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         created: u64,
     ) -> Result<Arc<OpenSegment>, DiskError> {
         let Some((place, OpenDevice { file, superblock, .. })) =
@@ -389,7 +389,7 @@ impl SegmentStore {
         let header = SegmentHeader { number, stamp, created, table: None };
         let base = superblock.offset(superblock.slot(number));
         let open = OpenSegment { header, file: file.clone(), is_writable: true, base, lease };
-        self.begin(disk, by, open).await
+        self.begin(disk, account, open).await
     }
 }
 
@@ -405,8 +405,8 @@ fn random() -> [u8; 16] {
 }
 
 /// Writes zeros where nothing is.
-async fn probe(disk: &Disk, by: &mut Account, file: &File) -> Result<(), DiskError> {
-    disk.write(by, file, PROBE_AT, vec![0; BLOCK_SIZE as usize]).await.map(|_| ())
+async fn probe(disk: &Disk, account: &mut Account, file: &File) -> Result<(), DiskError> {
+    disk.write(account, file, PROBE_AT, vec![0; BLOCK_SIZE as usize]).await.map(|_| ())
 }
 
 /// Returns true for errors of a device that can only be read.
@@ -415,9 +415,14 @@ fn is_unwritable(errno: Errno) -> bool {
 }
 
 /// Removes all segments.
-async fn empty(disk: &Disk, by: &mut Account, file: &File, superblock: &Superblock) -> Result<(), DiskError> {
+async fn empty(
+    disk: &Disk,
+    account: &mut Account,
+    file: &File,
+    superblock: &Superblock,
+) -> Result<(), DiskError> {
     for slot in 0..superblock.slots {
-        disk.write(by, file, superblock.offset(slot), vec![0; BLOCK_SIZE as usize]).await?;
+        disk.write(account, file, superblock.offset(slot), vec![0; BLOCK_SIZE as usize]).await?;
     }
-    disk.fsync(by, file, Durable::Data).await
+    disk.fsync(account, file, Durable::Data).await
 }

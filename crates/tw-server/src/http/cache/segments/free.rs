@@ -114,9 +114,9 @@ impl SegmentStore {
         let size = self.known.lock().segments.get(&number).map_or(0, |segment| segment.size);
         let mut freed = FreedSegment { gained: size, ..FreedSegment::default() };
         let mut gone = Vec::new();
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         if target.index.entries_of_segment(number) > 0
-            && let Ok(rows) = self.rows(target.disk, &mut by, number).await
+            && let Ok(rows) = self.rows(target.disk, &mut account, number).await
         {
             self.empty(target, (number, gain_share), &rows, &mut freed, &mut gone).await;
         }
@@ -183,15 +183,17 @@ impl SegmentStore {
         rows: &[SegmentRow],
         gone: &mut Vec<RemovedEntry>,
     ) -> u64 {
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         let mut tickets = Vec::new();
         let now = super::super::seconds(tw_rt::clock::unix().secs);
         for row in rows {
             let address = row.address(number);
-            let Ok(OpenedSegment::Open(open)) = self.open(target.disk, &mut by, number).await else { break };
+            let Ok(OpenedSegment::Open(open)) = self.open(target.disk, &mut account, number).await else {
+                break;
+            };
             let Some(moving) = target.index.claim_move(row.key, address, now) else { continue };
             let len = usize::try_from(address.size()).unwrap_or(0);
-            let Ok(record) = open.read(target.disk, &mut by, address.offset(), len).await else {
+            let Ok(record) = open.read(target.disk, &mut account, address.offset(), len).await else {
                 continue;
             };
             let Ok((prefix, _)) = RecordPrefix::decode(&record, &open.header, row.block) else { continue };

@@ -20,20 +20,20 @@ impl SegmentStore {
     pub(super) async fn rows(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         number: u32,
     ) -> Result<Vec<SegmentRow>, DiskError> {
-        Ok(self.rows_of(disk, by, number).await?.0)
+        Ok(self.rows_of(disk, account, number).await?.0)
     }
 
     /// Rows of a segment, and the damage that was found.
     async fn rows_of(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         number: u32,
     ) -> Result<(Vec<SegmentRow>, Option<SegmentError>), DiskError> {
-        let open = match self.open(disk, by, number).await? {
+        let open = match self.open(disk, account, number).await? {
             OpenedSegment::Open(open) => open,
             OpenedSegment::Nothing => return Ok((Vec::new(), None)),
             OpenedSegment::Damaged(why) => return Ok((Vec::new(), Some(why))),
@@ -42,9 +42,9 @@ impl SegmentStore {
         if let Some(table) = open.header.table {
             let (offset, len) = (u64::from(table.block) * BLOCK_SIZE, table.len());
             // What a damaged header says is not allocated.
-            let is_there = offset + len <= self.size_of(disk, by, &open).await?;
+            let is_there = offset + len <= self.size_of(disk, account, &open).await?;
             let bytes = match is_there {
-                true => open.read(disk, by, offset, usize::try_from(len).unwrap_or(0)).await?,
+                true => open.read(disk, account, offset, usize::try_from(len).unwrap_or(0)).await?,
                 false => Vec::new(),
             };
             match decode_table(&bytes, &table) {
@@ -52,14 +52,14 @@ impl SegmentStore {
                 Err(why) => damage = Some(why),
             }
         }
-        let size = self.size_of(disk, by, &open).await?;
-        let mut rows = scan_all(disk, by, &open, size).await?;
+        let size = self.size_of(disk, account, &open).await?;
+        let mut rows = scan_all(disk, account, &open, size).await?;
         // Bodies, too: a crash may have left a record whose end was not written.
         let mut whole = Vec::with_capacity(rows.len());
         for row in rows.drain(..) {
             let record = (Some(row.key), row.address(number));
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
-            if let RecordRead::Entry(found) = self.read(disk, by, record, max).await?
+            if let RecordRead::Entry(found) = self.read(disk, account, record, max).await?
                 && is_body_whole(&found.meta, &found.first)
             {
                 whole.push(row);
@@ -71,7 +71,7 @@ impl SegmentStore {
 
 async fn scan_all(
     disk: &Disk,
-    by: &mut Account,
+    account: &mut Account,
     open: &OpenSegment,
     file_size: u64,
 ) -> Result<Vec<SegmentRow>, DiskError> {
@@ -82,7 +82,7 @@ async fn scan_all(
             break;
         }
         let rest = usize::try_from(file_size - offset).unwrap_or(SCAN_READ);
-        let bytes = open.read(disk, by, offset, SCAN_READ.min(rest)).await?;
+        let bytes = open.read(disk, account, offset, SCAN_READ.min(rest)).await?;
         next = scan(&open.header, &ScanWindow { block, bytes: &bytes, file_size }, &mut rows);
         tw_rt::yield_now().await;
     }
@@ -102,8 +102,8 @@ impl CacheMaintenance {
         let (mut is_complete, mut records, mut segments) = (true, 0_u64, 0_u64);
         let name = Text(&self.cache.name);
         for number in store.complete() {
-            let mut by = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
-            let (rows, damage) = match store.rows_of(&self.disk, &mut by, number).await {
+            let mut account = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
+            let (rows, damage) = match store.rows_of(&self.disk, &mut account, number).await {
                 Ok(found) => found,
                 Err(error) => {
                     is_complete = false;

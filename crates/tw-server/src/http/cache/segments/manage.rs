@@ -61,22 +61,22 @@ impl CacheMaintenance {
         record: &IndexEntry,
     ) -> bool {
         let path = self.cache.place.path(key);
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-        let (file, first) = match self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await
-        {
-            Ok(opened) => opened,
-            Err(error) if error.errno() == Some(Errno::NOENT) => return false,
-            Err(error) => {
-                self.log_failure(&error);
-                return false;
-            }
-        };
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        let (file, first) =
+            match self.disk.open_and_read(&mut account, &path, &OpenOptions::READ, HEAD_READ).await {
+                Ok(opened) => opened,
+                Err(error) if error.errno() == Some(Errno::NOENT) => return false,
+                Err(error) => {
+                    self.log_failure(&error);
+                    return false;
+                }
+            };
         let of_nginx = self.cache.place.of_nginx;
         let mut first = Bytes::from(first);
         if let Ok(needed) = file_head::needed(of_nginx, &first)
             && needed > first.len()
         {
-            match self.disk.read(&mut by, &file, 0, vec![0; needed]).await {
+            match self.disk.read(&mut account, &file, 0, vec![0; needed]).await {
                 Ok(head) => first = head.into(),
                 Err(error) => {
                     self.log_failure(&error);
@@ -88,7 +88,7 @@ impl CacheMaintenance {
         let Some((store, address)) = self.cache.zone.segments.as_ref().zip(record.address) else {
             return true;
         };
-        let of_record = match store.read(&self.disk, &mut by, (Some(key), address), HEAD_READ).await {
+        let of_record = match store.read(&self.disk, &mut account, (Some(key), address), HEAD_READ).await {
             Ok(RecordRead::Entry(found)) => held.written(record, found.meta.sequence),
             Ok(_) => {
                 held.index.remove_missing_record(key, address);
@@ -106,7 +106,7 @@ impl CacheMaintenance {
             }
             return true;
         }
-        if let Err(error) = self.cache.remove_file(&self.disk, &mut by, key, None).await {
+        if let Err(error) = self.cache.remove_file(&self.disk, &mut account, key, None).await {
             self.log_failure(&error);
         }
         false
@@ -135,30 +135,32 @@ impl CacheMaintenance {
             let progress = held.index.scan_records(&mut cursor, &mut seen);
             for record in seen.drain(..).filter(|record| record.checked < latest) {
                 pace.count().await;
-                let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-                let alive = match store.read(&self.disk, &mut by, (None, record.address), HEAD_READ).await {
-                    Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
-                        let entry = held.index.peek(found.key);
-                        match entry.filter(|entry| entry.address == Some(record.address)) {
-                            Some(entry) => {
-                                // Fills that go on are found with the entries that are not compact.
-                                let seen = ScannedEntry { key: found.key, found: entry, claimed_since: None };
-                                self.check_meta(held, &seen, latest, &found.meta).await
+                let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+                let alive =
+                    match store.read(&self.disk, &mut account, (None, record.address), HEAD_READ).await {
+                        Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
+                            let entry = held.index.peek(found.key);
+                            match entry.filter(|entry| entry.address == Some(record.address)) {
+                                Some(entry) => {
+                                    // Fills that go on are found with the entries that are not compact.
+                                    let seen =
+                                        ScannedEntry { key: found.key, found: entry, claimed_since: None };
+                                    self.check_meta(held, &seen, latest, &found.meta).await
+                                }
+                                None => None,
                             }
-                            None => None,
                         }
-                    }
-                    Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
-                        held.index.forget_record(&record);
-                        None
-                    }
-                    // The next request for it handles the damage.
-                    Ok(RecordRead::Damaged(_)) => Some(record.checked),
-                    Err(error) => {
-                        self.log_failure(&error);
-                        Some(record.checked)
-                    }
-                };
+                        Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
+                            held.index.forget_record(&record);
+                            None
+                        }
+                        // The next request for it handles the damage.
+                        Ok(RecordRead::Damaged(_)) => Some(record.checked),
+                        Err(error) => {
+                            self.log_failure(&error);
+                            Some(record.checked)
+                        }
+                    };
                 oldest = oldest.min(alive.unwrap_or(oldest));
             }
             if progress == Progress::Done {
@@ -184,18 +186,18 @@ impl CacheMaintenance {
 
     /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
     pub(in crate::http::cache) async fn remove_foreign_segments(&self) {
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
         match &self.cache.zone.segments {
-            Some(store) if !store.is_on_device() => return self.forget_device(&mut by).await,
+            Some(store) if !store.is_on_device() => return self.forget_device(&mut account).await,
             // The snapshot of the records is of the device, or has records that are not found there.
             Some(_) => {}
             None => {
-                self.forget_device(&mut by).await;
+                self.forget_device(&mut account).await;
                 self.remove_record_snapshot().await;
             }
         }
         let dir = directory(&self.cache.place);
-        let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
+        let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
             Ok(listing) => listing,
             Err(error) => {
                 if !error.is_absent() {
@@ -211,13 +213,13 @@ impl CacheMaintenance {
             }
             let path = [dir.to_bytes(), b"/", entry.name.to_bytes()].concat();
             let Ok(path) = std::ffi::CString::new(path) else { continue };
-            match self.disk.unlink(&mut by, &path).await {
+            match self.disk.unlink(&mut account, &path).await {
                 Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
                 _ => removed += 1,
             }
         }
         // Not empty if it has something else.
-        let _ = self.disk.rmdir(&mut by, &dir).await;
+        let _ = self.disk.rmdir(&mut account, &dir).await;
         let name = Text(&self.cache.name);
         (self.log)(
             Level::Warn,
@@ -226,8 +228,8 @@ impl CacheMaintenance {
     }
 
     /// Removes the note of a device that an earlier configuration has used: purges since then do not concern it.
-    async fn forget_device(&self, by: &mut Account) {
-        match self.disk.unlink(by, &note_path(&self.cache.place)).await {
+    async fn forget_device(&self, account: &mut Account) {
+        match self.disk.unlink(account, &note_path(&self.cache.place)).await {
             Err(error) if !error.is_absent() => self.log_failure(&error),
             _ => {}
         }

@@ -148,20 +148,26 @@ impl OpenSegment {
     async fn read(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>, DiskError> {
-        read_up_to(disk, by, &self.file, self.base + offset, len).await
+        read_up_to(disk, account, &self.file, self.base + offset, len).await
     }
 
     /// Writes at an offset in the segment.
-    async fn write<B>(&self, disk: &Disk, by: &mut Account, offset: u64, bytes: B) -> Result<(), DiskError>
+    async fn write<B>(
+        &self,
+        disk: &Disk,
+        account: &mut Account,
+        offset: u64,
+        bytes: B,
+    ) -> Result<(), DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
         let bytes = LeasedBytes::new(bytes, &self.lease);
-        disk.write(by, &self.file, self.base + offset, bytes).await.map(|_| ())
+        disk.write(account, &self.file, self.base + offset, bytes).await.map(|_| ())
     }
 }
 
@@ -254,7 +260,7 @@ impl SegmentStore {
 
     async fn list_once(&self, disk: &Disk) -> Result<(), DiskError> {
         let list = async {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             if let Some(device) = &self.device {
                 let opened = device.open(disk, |_| DeviceContentUse::Remove).await?;
                 let slot_size = opened.superblock.slot_size;
@@ -268,7 +274,7 @@ impl SegmentStore {
                 }
                 return Ok(());
             }
-            let found = match disk.list(&mut by, &self.dir, LIST_MAX).await {
+            let found = match disk.list(&mut account, &self.dir, LIST_MAX).await {
                 Ok(listing) => listing.entries,
                 Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
                 Err(error) => return Err(error),
@@ -291,7 +297,7 @@ impl SegmentStore {
     pub(super) async fn open(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         number: u32,
     ) -> Result<OpenedSegment, DiskError> {
         {
@@ -308,7 +314,7 @@ impl SegmentStore {
             }
         }
         if self.device.is_some() {
-            return self.open_in_slot(disk, by, number).await;
+            return self.open_in_slot(disk, account, number).await;
         }
         let path = self.path(number);
         let mut is_writable = true;
@@ -316,17 +322,17 @@ impl SegmentStore {
             true => OpenOptions::DIRECT,
             false => OpenOptions::READ_WRITE,
         };
-        let mut opened = disk.open(by, &path, &options).await;
+        let mut opened = disk.open(account, &path, &options).await;
         if opened.as_ref().is_err_and(|error| error.errno().is_some_and(is_read_only)) {
             is_writable = false;
-            opened = disk.open(by, &path, &OpenOptions { access: Access::Read, ..options }).await;
+            opened = disk.open(account, &path, &OpenOptions { access: Access::Read, ..options }).await;
         }
         let file = match opened {
             Ok(file) => file,
             Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(OpenedSegment::Nothing),
             Err(error) => return Err(error),
         };
-        let first = read_up_to(disk, by, &file, 0, BLOCK_SIZE as usize).await?;
+        let first = read_up_to(disk, account, &file, 0, BLOCK_SIZE as usize).await?;
         if first.is_empty() {
             return Ok(OpenedSegment::Nothing);
         }
@@ -347,14 +353,14 @@ impl SegmentStore {
     async fn open_to_write(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         number: u32,
     ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
-        let Some(mut open) = self.open(disk, by, number).await?.segment() else { return Ok(None) };
+        let Some(mut open) = self.open(disk, account, number).await?.segment() else { return Ok(None) };
         if !open.is_writable {
             // The file system may be writable again.
             self.close(number);
-            let Some(again) = self.open(disk, by, number).await?.segment() else { return Ok(None) };
+            let Some(again) = self.open(disk, account, number).await?.segment() else { return Ok(None) };
             open = again;
         }
         if open.is_writable { Ok(Some(open)) } else { Err(Op::Write.failed(Errno::ROFS)) }
@@ -387,12 +393,12 @@ impl SegmentStore {
     async fn create(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         created: u64,
     ) -> Result<Arc<OpenSegment>, DiskError> {
         self.list(disk).await?;
         if self.device.is_some() {
-            return self.create_in_slot(disk, by, created).await;
+            return self.create_in_slot(disk, account, created).await;
         }
         let options = CreateOptions {
             parents_below: Some(self.dir_len),
@@ -409,7 +415,7 @@ impl SegmentStore {
                 }
                 number
             };
-            let file = match disk.create(by, &self.path(number), &options).await {
+            let file = match disk.create(account, &self.path(number), &options).await {
                 Ok(file) => file,
                 // Another process appends to it.
                 Err(error) if error.errno() == Some(Errno::EXIST) => continue,
@@ -420,7 +426,7 @@ impl SegmentStore {
             let lease = SlotLease::default();
             self.known.lock().segments.insert(number, Segment::active(BLOCK_SIZE, &lease));
             let open = OpenSegment { header, file, is_writable: true, base: 0, lease };
-            return self.begin(disk, by, open).await;
+            return self.begin(disk, account, open).await;
         }
     }
 
@@ -428,11 +434,11 @@ impl SegmentStore {
     async fn begin(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         open: OpenSegment,
     ) -> Result<Arc<OpenSegment>, DiskError> {
         let (number, open) = (open.header.number, Arc::new(open));
-        if let Err(error) = open.write(disk, by, 0, open.header.encode()).await {
+        if let Err(error) = open.write(disk, account, 0, open.header.encode()).await {
             self.set_inactive(number);
             return Err(error);
         }
@@ -491,15 +497,15 @@ impl SegmentStore {
             known.segments.iter().filter(|(_, s)| is_meant(&s.unsynced)).map(|(number, _)| *number).collect()
         };
         for number in numbers {
-            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-            let Some(open) = self.open_to_write(disk, &mut by, number).await? else { continue };
+            let mut account = Account::new(JobClass::Hit, JobSource::NONE);
+            let Some(open) = self.open_to_write(disk, &mut account, number).await? else { continue };
             // What is removed meanwhile is noted anew.
             let taken = {
                 let mut known = self.known.lock();
                 known.segments.get_mut(&number).map(|segment| std::mem::take(&mut segment.unsynced))
             };
             let Some(taken) = taken else { continue };
-            if let Err(error) = disk.fsync(&mut by, &open.file, Durable::Data).await {
+            if let Err(error) = disk.fsync(&mut account, &open.file, Durable::Data).await {
                 if let Some(segment) = self.known.lock().segments.get_mut(&number) {
                     segment.unsynced.are_more |= taken.are_more;
                     segment.unsynced.keys.extend(taken.keys);
@@ -512,7 +518,7 @@ impl SegmentStore {
 
     /// Removes the file of a segment, or frees its slot.
     async fn unlink(&self, disk: &Disk, number: u32) -> Result<(), DiskError> {
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         if let Some((place, opened)) = self.device.as_ref().and_then(|place| Some((place, place.opened()?))) {
             let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
             let Some(lease) = lease else { return Ok(()) };
@@ -520,12 +526,12 @@ impl SegmentStore {
             let slot = opened.superblock.slot(number);
             // Not an array: it would be part of the future of every fill, several times.
             let nothing = LeasedBytes::new(vec![0; BLOCK_SIZE as usize], &lease);
-            disk.write(&mut by, &opened.file, opened.superblock.offset(slot), nothing).await?;
+            disk.write(&mut account, &opened.file, opened.superblock.offset(slot), nothing).await?;
             place.rest(slot, lease);
             self.known.lock().segments.remove(&number);
             return Ok(());
         }
-        match disk.unlink(&mut by, &self.path(number)).await {
+        match disk.unlink(&mut account, &self.path(number)).await {
             Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
             _ => {
                 self.known.lock().segments.remove(&number);
@@ -540,14 +546,14 @@ impl SegmentStore {
     }
 
     /// Waits until no power cut can undo the removal of segments.
-    pub(super) async fn sync_directory(&self, disk: &Disk, by: &mut Account) -> Result<(), DiskError> {
+    pub(super) async fn sync_directory(&self, disk: &Disk, account: &mut Account) -> Result<(), DiskError> {
         if let Some(device) = &self.device {
             return match device.opened() {
-                Some(opened) => disk.fsync(by, &opened.file, Durable::Data).await,
+                Some(opened) => disk.fsync(account, &opened.file, Durable::Data).await,
                 None => Ok(()),
             };
         }
-        match disk.sync_dir(by, &self.dir).await {
+        match disk.sync_dir(account, &self.dir).await {
             Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
             _ => Ok(()),
         }
@@ -582,14 +588,14 @@ pub(super) fn directory(place: &CachePath) -> CString {
 /// Reads `len` bytes; fewer at the end of the file.
 async fn read_up_to(
     disk: &Disk,
-    by: &mut Account,
+    account: &mut Account,
     file: &File,
     offset: u64,
     len: usize,
 ) -> Result<Vec<u8>, DiskError> {
-    let mut bytes = disk.read(by, file, offset, vec![0; len]).await?;
+    let mut bytes = disk.read(account, file, offset, vec![0; len]).await?;
     while bytes.len() < len {
-        let piece = disk.read(by, file, offset + bytes.len() as u64, vec![0; len - bytes.len()]).await?;
+        let piece = disk.read(account, file, offset + bytes.len() as u64, vec![0; len - bytes.len()]).await?;
         if piece.is_empty() {
             break;
         }

@@ -49,15 +49,15 @@ impl SegmentStore {
     pub(in crate::http::cache) async fn read(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         (key, address): (Option<Key>, SegmentAddress),
         max: usize,
     ) -> Result<RecordRead, DiskError> {
-        let opened = self.open(disk, by, address.segment).await?;
+        let opened = self.open(disk, account, address.segment).await?;
         let Some(open) = opened.segment() else { return Ok(RecordRead::Missing) };
         // The block that follows belongs to another record.
         let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
-        let first = open.read(disk, by, address.offset(), want).await?;
+        let first = open.read(disk, account, address.offset(), want).await?;
         let prefix = match find(&first, &open.header, address) {
             Some(prefix) if key.is_some_and(|key| key != prefix.key) => {
                 return Ok(RecordRead::Another(prefix.key));
@@ -72,7 +72,7 @@ impl SegmentStore {
             true => true,
             false if first.len() < want => false,
             false => {
-                let size = self.size_of(disk, by, &open).await?;
+                let size = self.size_of(disk, account, &open).await?;
                 size >= address.offset() + PREFIX_SIZE + len
             }
         };
@@ -88,7 +88,7 @@ impl SegmentStore {
         let offset = address.offset() + PREFIX_SIZE;
         let mut entry = first.slice(PREFIX..);
         if needed > entry.len() {
-            entry = open.read(disk, by, offset, needed).await?.into();
+            entry = open.read(disk, account, offset, needed).await?.into();
         }
         let offset = open.base + offset;
         Ok(match format::decode(&entry, len) {
@@ -104,17 +104,17 @@ impl SegmentStore {
     pub(in crate::http::cache) async fn update(
         &self,
         disk: &Disk,
-        by: &mut Account,
+        account: &mut Account,
         address: SegmentAddress,
         update: RecordHead,
     ) -> Result<(), DiskError> {
-        let Some(open) = self.open_to_write(disk, by, address.segment).await? else { return Ok(()) };
+        let Some(open) = self.open_to_write(disk, account, address.segment).await? else { return Ok(()) };
         let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
         bytes.extend(update.head);
         bytes.drain(..MARK);
-        open.write(disk, by, address.offset() + MARK as u64, bytes).await?;
+        open.write(disk, account, address.offset() + MARK as u64, bytes).await?;
         if update.is_durable {
-            disk.fsync(by, &open.file, Durable::Data).await?;
+            disk.fsync(account, &open.file, Durable::Data).await?;
         }
         Ok(())
     }
@@ -128,15 +128,17 @@ impl SegmentStore {
         key: Key,
         address: SegmentAddress,
     ) -> Result<(), DiskError> {
-        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
-        let Some(open) = self.open_to_write(disk, &mut by, address.segment).await? else { return Ok(()) };
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
+        let Some(open) = self.open_to_write(disk, &mut account, address.segment).await? else {
+            return Ok(());
+        };
         // An address of a snapshot may be one of another segment.
-        let prefix = open.read(disk, &mut by, address.offset(), PREFIX).await?;
+        let prefix = open.read(disk, &mut account, address.offset(), PREFIX).await?;
         let mut marked = key;
         if let Some(prefix) = find(&prefix, &open.header, address)
             && (prefix.key == key || index.is_some_and(|index| index.share_record_entry(prefix.key, key)))
         {
-            open.write(disk, &mut by, address.offset(), REMOVED_MARK).await?;
+            open.write(disk, &mut account, address.offset(), REMOVED_MARK).await?;
             marked = prefix.key;
         }
         // After the write: what is taken for a synchronization before it may not be part of that.

@@ -131,16 +131,17 @@ impl Process {
 
     pub(super) async fn read(&self, entry: &OpenEntry) -> Option<Vec<u8>> {
         let mut content = Vec::new();
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         while (content.len() as u64) < entry.len {
             let (at, room) = (content.len() as u64, entry.len as usize - content.len());
             let at = entry.body_offset() + at;
             let piece = match entry.file.check() {
                 Some(check) => {
-                    let read = check.read(&self.disk, &mut by, entry.file.file(), at, room).await.ok()?;
+                    let read =
+                        check.read(&self.disk, &mut account, entry.file.file(), at, room).await.ok()?;
                     read.ok()?.to_vec()
                 }
-                None => self.disk.read(&mut by, entry.file.file(), at, vec![0; room]).await.ok()?,
+                None => self.disk.read(&mut account, entry.file.file(), at, vec![0; room]).await.ok()?,
             };
             if piece.is_empty() {
                 break;
