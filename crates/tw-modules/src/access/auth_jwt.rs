@@ -675,7 +675,7 @@ impl AuthJwt {
 
     /// Checks what the configuration requires of a verified token.
     fn check_requirements(&self, r: &mut Request, realm: &[u8]) -> Result<Outcome, UncompiledPattern> {
-        let state = r.facts.states.get::<TokenState>();
+        let state = r.extensions.get::<TokenState>();
         let Some(TokenState::Verified(token)) = state.as_deref() else { return Ok(Outcome::Status(500)) };
         for claim in &*self.claims {
             match claim.check(r, token, self.nesting.as_deref(), self.leeway, &self.shared.patterns) {

@@ -112,7 +112,7 @@ impl Settings<Http> for AuthOidc {
         ),
         VarDef::family(
             "oidc_claim_",
-            |r, name, out| match r.facts.states.get::<ActiveSession>() {
+            |r, name, out| match r.extensions.get::<ActiveSession>() {
                 Some(active) => append_member(active.0.tokens.verified.claims(), name, out),
                 None => Value::Missing,
             },
@@ -241,7 +241,7 @@ impl Settings<Http> for AuthOidc {
 struct ActiveSession(Arc<OidcSession>);
 
 fn put(r: &Request, out: &mut Vec<u8>, read: impl FnOnce(&OidcSession) -> Option<&[u8]>) -> Value {
-    let active = r.facts.states.get::<ActiveSession>();
+    let active = r.extensions.get::<ActiveSession>();
     let Some(text) = active.as_ref().and_then(|active| read(&active.0)) else { return Value::Missing };
     out.extend_from_slice(text);
     Value::Found
@@ -297,7 +297,7 @@ impl Handler for AuthOidc {
 
 /// Lets the user of a session in.
 fn grant(r: &mut Request, session: Arc<OidcSession>) -> Outcome {
-    r.facts.states.put_common(Rc::new(ActiveSession(session)));
+    r.extensions.put_common(Rc::new(ActiveSession(session)));
     // Values that were computed before had no user.
     r.bindings.forget_computed();
     Outcome::PhaseDone

@@ -130,7 +130,7 @@ impl AuthRequest {
             403 => Outcome::Status(403),
             401 => {
                 for challenge in decision.challenges {
-                    r.out.fields.append(Known::WwwAuthenticate, challenge);
+                    r.response.fields.append(Known::WwwAuthenticate, challenge);
                 }
                 Outcome::Status(401)
             }
@@ -147,12 +147,12 @@ impl AuthRequest {
         let all = |fields: &tw_http::Fields| -> Vec<Bytes> {
             fields.get_all(name).map(Bytes::copy_from_slice).collect()
         };
-        let mut challenges = all(&part.out.fields);
+        let mut challenges = all(&part.response.fields);
         if challenges.is_empty() {
             // They were not for the client: hidden, or an error page stands for the response.
-            challenges = all(&part.facts.upstream.answer.fields);
+            challenges = all(&part.upstream.answer.fields);
         }
-        let status = part.out.status;
+        let status = part.response.status;
         let after = part.state.after;
         AuthDecision { status, after, values, challenges, health: part.bindings.take_eval_status() }
     }

@@ -243,15 +243,15 @@ impl Handler for ApiLocation {
                 Err(ApiFailure::Status(status)) => return Outcome::Status(status),
             };
             let ApiResponse { status, fields, json } = reply;
-            r.out.status = status;
-            r.out.fields.append("Cache-Control", "no-store");
+            r.response.status = status;
+            r.response.fields.append("Cache-Control", "no-store");
             for (name, value) in fields {
-                r.out.fields.append_copy(name, &value);
+                r.response.fields.append_copy(name, &value);
             }
             if json.is_empty() {
                 return Outcome::Respond(Body::Empty);
             }
-            r.out.content_type = Bytes::from_static(b"application/json");
+            r.response.content_type = Bytes::from_static(b"application/json");
             Outcome::Respond(Body::Bytes(json.into()))
         }))
     }

@@ -179,7 +179,7 @@ impl Dav {
         if let Err(error) = disk.mkdir(&mut r.costs.account, &path, mode).await {
             return Err(fail(r, &error, &path, 409));
         }
-        r.out.location = escaped(&r.uri.path);
+        r.response.location = escaped(&r.uri.path);
         Ok(Outcome::Status(201))
     }
 
@@ -392,7 +392,7 @@ fn escaped(uri: &[u8]) -> Bytes {
 pub(crate) fn fail(r: &mut Request, error: &DiskError, path: &CStr, absent: u16) -> u16 {
     let (status, level) = status_of(error, absent);
     if status == 503 {
-        r.out.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(Known::RetryAfter, "1");
     }
     r.log(level, format_args!("{}", error.on(path)));
     status
@@ -424,7 +424,7 @@ fn status_of_place(error: &DiskError) -> (u16, Level) {
 fn fail_rename(r: &mut Request, error: &DiskError, from: &CStr, to: &CStr) -> u16 {
     let (status, level) = status_of_place(error);
     if status == 503 {
-        r.out.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(Known::RetryAfter, "1");
     }
     let from = Text(from.to_bytes());
     let to = Text(to.to_bytes());

@@ -198,9 +198,9 @@ impl DavExt {
         let files = ["GET", "HEAD"].map(str::to_owned).into_iter();
         let dav = r.plan().parts.get::<Dav>();
         let all: Vec<String> = files.chain(dav.iter().flat_map(|dav| dav.methods())).chain(own).collect();
-        r.out.fields.set("DAV", if self.locks.is_some() { "1, 2" } else { "1" });
-        r.out.fields.set(Known::Allow, Bytes::from(all.join(", ")));
-        r.out.status = 200;
+        r.response.fields.set("DAV", if self.locks.is_some() { "1, 2" } else { "1" });
+        r.response.fields.set(Known::Allow, Bytes::from(all.join(", ")));
+        r.response.status = 200;
         Outcome::Respond(Body::Bytes(Bytes::new()))
     }
 }
@@ -215,10 +215,10 @@ async fn read_body(r: &mut Request) -> Result<Vec<u8>, u16> {
 
 /// Sets the head of a response with an XML document.
 fn set_xml_head(r: &mut Request, status_line: &'static str, status: u16) {
-    r.out.status = status;
-    r.out.status_line = Bytes::from_static(status_line.as_bytes());
-    r.out.content_type = Bytes::from_static(b"application/xml");
-    r.out.charset = Bytes::from_static(b"utf-8");
+    r.response.status = status;
+    r.response.status_line = Bytes::from_static(status_line.as_bytes());
+    r.response.content_type = Bytes::from_static(b"application/xml");
+    r.response.charset = Bytes::from_static(b"utf-8");
 }
 
 /// Response with the `error` element of a condition that does not hold (RFC 4918 section 16).

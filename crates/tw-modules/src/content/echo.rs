@@ -230,11 +230,11 @@ impl Echo {
 
     /// Answers with what the program makes. An error in its first commands is one of the request.
     fn respond(&self, r: &mut Request, run: Run) -> Outcome {
-        r.out.status = self.status;
-        if r.out.content_type.is_empty() {
+        r.response.status = self.status;
+        if r.response.content_type.is_empty() {
             let core = r.plan().core.clone();
             let known = core.types.find(target::exten(&r.uri.path));
-            r.out.content_type = known.unwrap_or(&core.default_type).clone();
+            r.response.content_type = known.unwrap_or(&core.default_type).clone();
         }
         match run.into_body(r) {
             Ok(body) => Outcome::Respond(body),
@@ -245,7 +245,7 @@ impl Echo {
 
 impl HeaderFilter for Echo {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        if tw_http::status::has_no_body(r.out.status) {
+        if tw_http::status::has_no_body(r.response.status) {
             return body;
         }
         state::begin_counting(r);

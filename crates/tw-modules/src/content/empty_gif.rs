@@ -71,9 +71,9 @@ impl Handler for EmptyGif {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        r.out.status = 200;
-        r.out.content_type = Bytes::from_static(b"image/gif");
-        r.out.last_modified = Some(LAST_MODIFIED);
+        r.response.status = 200;
+        r.response.content_type = Bytes::from_static(b"image/gif");
+        r.response.last_modified = Some(LAST_MODIFIED);
         Step::Now(Outcome::Respond(Body::Bytes(Bytes::from_static(&GIF))))
     }
 }

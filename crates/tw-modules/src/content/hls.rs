@@ -285,11 +285,11 @@ impl Hls {
                 return Outcome::Status(404);
             }
         };
-        r.out.content_type = Bytes::from_static(form.media_type().as_bytes());
+        r.response.content_type = Bytes::from_static(form.media_type().as_bytes());
         static_files::describe(r, &file, body.len().unwrap_or_default());
         if form == Form::Segment {
             // The tag is that of a file.
-            r.out.fields.remove_known(Known::ETag);
+            r.response.fields.remove_known(Known::ETag);
         }
         r.state.ranges = Ranges::Refused;
         Outcome::Respond(body)

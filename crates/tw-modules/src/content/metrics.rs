@@ -67,8 +67,8 @@ impl Handler for Metrics {
             let usage = process_usage(r).await;
             let mut text = String::with_capacity(64 << 10);
             write(r, usage, Format::Prometheus, &mut text).await;
-            r.out.status = 200;
-            r.out.content_type = Bytes::from_static(CONTENT_TYPE);
+            r.response.status = 200;
+            r.response.content_type = Bytes::from_static(CONTENT_TYPE);
             Outcome::Respond(Body::Bytes(text.into()))
         }))
     }

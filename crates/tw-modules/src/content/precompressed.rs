@@ -187,7 +187,7 @@ impl<C: StaticCoding> Precompressed<C> {
             }
         };
         if self.mode == Mode::On {
-            r.out.varies_by_coding = true;
+            r.response.varies_by_coding = true;
         }
         match file.meta().kind {
             _ if !is_wanted => return Outcome::Pass,
@@ -198,7 +198,7 @@ impl<C: StaticCoding> Precompressed<C> {
                 return Outcome::Status(404);
             }
         }
-        r.out.fields.set(Known::ContentEncoding, C::NAME);
+        r.response.fields.set(Known::ContentEncoding, C::NAME);
         static_files::whole(r, &file)
     }
 }

@@ -105,7 +105,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
 pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);
-    r.out.memo = file.head();
+    r.response.memo = file.head();
     r.state.ranges = Ranges::Allowed;
     Outcome::Respond(content(r, file))
 }
@@ -115,15 +115,15 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     let generation = r.generation().clone();
     let core = &generation.plan(r.route.plan).core;
     let meta = file.meta();
-    r.out.status = 200;
+    r.response.status = 200;
     // An upstream server that has sent the request here may have said it.
-    if r.out.content_type.is_empty() {
-        r.out.content_type =
+    if r.response.content_type.is_empty() {
+        r.response.content_type =
             core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
     }
-    r.out.last_modified = Some(meta.mtime_sec);
+    r.response.last_modified = Some(meta.mtime_sec);
     if core.etag {
-        r.out.set_etag(if len == meta.size {
+        r.response.set_etag(if len == meta.size {
             file.etag().clone()
         } else {
             Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, len).as_bytes())
@@ -151,7 +151,7 @@ pub(crate) fn refuse(r: &mut Request, path: &CStr, error: &DiskError) -> Outcome
         None => (503, Level::Error),
     };
     if status == 503 {
-        r.out.fields.set(tw_http::Known::RetryAfter, "1");
+        r.response.fields.set(tw_http::Known::RetryAfter, "1");
     }
     if status != 404 || r.plan().core.log_not_found {
         r.log(level, format_args!("{}", error.on(path)));

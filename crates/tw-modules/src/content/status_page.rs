@@ -90,13 +90,13 @@ impl Handler for StatusPage {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        r.out.status = 200;
+        r.response.status = 200;
         for (name, value) in [
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "no-referrer"),
         ] {
-            r.out.fields.append(name, value);
+            r.response.fields.append(name, value);
         }
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=json") {
             return Step::Wait(Box::pin(numbers(r)));
@@ -106,13 +106,13 @@ impl Handler for StatusPage {
         }
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=minute") {
             let counters = self.history.as_ref().and_then(|history| history.counters());
-            r.out.content_type = Bytes::from_static(b"application/json");
+            r.response.content_type = Bytes::from_static(b"application/json");
             let counters = counters.unwrap_or_else(|| Bytes::from_static(b"null"));
             return Step::Now(Outcome::Respond(Body::Bytes(counters)));
         }
         let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
-        r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
-        r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
+        r.response.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
+        r.response.content_type = Bytes::from_static(b"text/html; charset=utf-8");
         Step::Now(Outcome::Respond(Body::Bytes(PAGE.replace(NONCE, &nonce).into())))
     }
 }
@@ -151,7 +151,7 @@ async fn numbers(r: &mut Request) -> Outcome {
     let mut out = begin_numbers(counts, process, &String::from_utf8_lossy(&mounts));
     metrics::write(r, usage, Format::Json, &mut out).await;
     out.push_str("}}");
-    r.out.content_type = Bytes::from_static(b"application/json");
+    r.response.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))
 }
 
@@ -227,7 +227,7 @@ async fn respond_history(r: &mut Request, history: Option<Arc<History>>) -> Outc
         }
     }
     out.push_str("}}");
-    r.out.content_type = Bytes::from_static(b"application/json");
+    r.response.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))
 }
 

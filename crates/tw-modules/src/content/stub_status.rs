@@ -87,8 +87,8 @@ impl Handler for StubStatus {
             "Active connections: {active} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
         );
-        r.out.status = 200;
-        r.out.content_type = Bytes::from_static(b"text/plain");
+        r.response.status = 200;
+        r.response.content_type = Bytes::from_static(b"text/plain");
         Step::Now(Outcome::Respond(Body::Bytes(text.into())))
     }
 }

@@ -270,7 +270,7 @@ impl UploadProgress {
     fn track(&self, r: &mut Request) {
         let Some(tracking) = &self.track else { return };
         // A request that goes on in another location is tracked already.
-        if r.facts.states.get::<TrackedUpload>().is_some() || !r.body.has_source() {
+        if r.extensions.get::<TrackedUpload>().is_some() || !r.body.has_source() {
             return;
         }
         let Some(id) = self.tracked_id(r) else { return };
@@ -284,7 +284,7 @@ impl UploadProgress {
                 let upload =
                     TrackedUpload { tracking: tracking.clone(), id: id.into(), progress: progress.clone() };
                 r.body.note_progress(progress);
-                r.facts.states.put(Rc::new(upload));
+                r.extensions.put(Rc::new(upload));
             }
             Err(error) => log_untracked(r, &tracking.zone, id, error),
         }
@@ -335,16 +335,16 @@ impl LogHandler for UploadProgress {
         if r.is_subrequest() {
             return;
         }
-        if let Some(upload) = r.facts.states.get::<TrackedUpload>() {
-            upload.end(r.out.status);
+        if let Some(upload) = r.extensions.get::<TrackedUpload>() {
+            upload.end(r.response.status);
             return;
         }
         // A body that is too large is refused before it is tracked.
-        let (Some(tracking), 400..) = (&self.track, r.out.status) else { return };
+        let (Some(tracking), 400..) = (&self.track, r.response.status) else { return };
         if let Some(id) = self.tracked_id(r) {
             let progress = BodyProgress::default();
             if tracking.zone.begin(id, 0, progress.clone()).is_ok() {
-                tracking.zone.end(id, &progress, r.out.status, tracking.timeout);
+                tracking.zone.end(id, &progress, r.response.status, tracking.timeout);
             }
         }
     }
@@ -366,14 +366,14 @@ impl Handler for Report {
         };
         let state = zone.state(id);
         let callback = target::arg(&r.uri.args, &settings.callback).unwrap_or_default().into();
-        r.facts.states.put(Rc::new(UploadReport { state, callback }));
+        r.extensions.put(Rc::new(UploadReport { state, callback }));
         let mut text = Vec::new();
         settings.output.template(state).eval(r, &mut text);
-        r.out.status = 200;
+        r.response.status = 200;
         for (name, value) in [("Expires", "Thu, 01 Jan 1970 00:00:01 GMT"), ("Cache-Control", "no-cache")] {
-            r.out.fields.append(name, value);
+            r.response.fields.append(name, value);
         }
-        r.out.content_type = Bytes::copy_from_slice(&settings.output.content_type);
+        r.response.content_type = Bytes::copy_from_slice(&settings.output.content_type);
         Step::Now(Outcome::Respond(Body::Bytes(text.into())))
     }
 }

@@ -108,12 +108,12 @@ fn uri(node: &Node) -> Result<Arc<[u8]>, ConfError> {
 
 impl HeaderFilter for Addition {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        if r.out.status != 200 || r.is_subrequest() || !self.types.contain(&r.out) {
+        if r.response.status != 200 || r.is_subrequest() || !self.types.contain(&r.response) {
             return body;
         }
         remove_length(r);
         refuse_ranges(r);
-        r.out.weaken_etag();
+        r.response.weaken_etag();
         ssi::share(r);
         Body::Pull(Box::new(Surrounded::new(self.around.clone(), body)))
     }

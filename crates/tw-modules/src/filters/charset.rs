@@ -217,13 +217,13 @@ impl Charset {
     /// The charset the client is to get.
     fn destination(&self, r: &mut Request, own: Option<&Bytes>) -> Option<Bytes> {
         if r.is_subrequest() {
-            return r.facts.states.get::<MainCharset>().map(|main| main.0.clone());
+            return r.extensions.get::<MainCharset>().map(|main| main.0.clone());
         }
-        if let Some(upstream) = &r.facts.upstream.charset {
+        if let Some(upstream) = &r.upstream.charset {
             return Some(upstream.clone()).filter(|upstream| !upstream.is_empty());
         }
-        let is_meant = if own.is_some() { self.replaces } else { self.types.contain(&r.out) };
-        if r.out.content_type.is_empty() || !is_meant {
+        let is_meant = if own.is_some() { self.replaces } else { self.types.contain(&r.response) };
+        if r.response.content_type.is_empty() || !is_meant {
             return None;
         }
         self.charset.value(r)
@@ -234,16 +234,16 @@ impl Charset {
         if r.is_subrequest() {
             return;
         }
-        r.out.cut_charset();
+        r.response.cut_charset();
         self.remember(r, charset.clone());
         // As in nginx: old browsers take the charset of a redirect for that of the page it leads to.
-        r.out.charset = if matches!(r.out.status, 301 | 302) { Bytes::new() } else { charset };
+        r.response.charset = if matches!(r.response.status, 301 | 302) { Bytes::new() } else { charset };
     }
 
     /// Keeps the charset of a response for its parts. Without a map none of them can be recoded.
     fn remember(&self, r: &mut Request, charset: Bytes) {
         if !self.maps.is_empty() {
-            r.facts.states.put(Rc::new(MainCharset(charset)));
+            r.extensions.put(Rc::new(MainCharset(charset)));
         }
     }
 }
@@ -265,7 +265,7 @@ impl Name {
 
 impl HeaderFilter for Charset {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let own = r.out.own_charset();
+        let own = r.response.own_charset();
         let Some(to) = self.destination(r, own.as_ref()) else {
             if let Some(own) = own.filter(|_| !r.is_subrequest()) {
                 self.remember(r, own);
@@ -277,7 +277,7 @@ impl HeaderFilter for Charset {
             self.set_charset(r, to);
             return body;
         };
-        if r.out.fields.has(Known::ContentEncoding) {
+        if r.response.fields.has(Known::ContentEncoding) {
             return body;
         }
         let Some((at, table)) = self.table(&from, &to) else {

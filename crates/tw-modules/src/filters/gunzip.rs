@@ -78,18 +78,18 @@ impl Settings<Http> for Gunzip {
 
 impl HeaderFilter for Gunzip {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let coding = r.out.fields.get_known(Known::ContentEncoding).unwrap_or_default();
+        let coding = r.response.fields.get_known(Known::ContentEncoding).unwrap_or_default();
         if !coding.eq_ignore_ascii_case(b"gzip") {
             return body;
         }
-        r.out.varies_by_coding = true;
+        r.response.varies_by_coding = true;
         if is_gzip_allowed(r) {
             return body;
         }
-        r.out.fields.remove_known(Known::ContentEncoding);
+        r.response.fields.remove_known(Known::ContentEncoding);
         remove_length(r);
         refuse_ranges(r);
-        r.out.weaken_etag();
+        r.response.weaken_etag();
         Body::Pull(Box::new(Unpacked {
             body,
             room: self.buffers.count.saturating_mul(self.buffers.size),

@@ -259,9 +259,9 @@ impl HeaderFilter for Headers {
         if r.is_subrequest() {
             return body;
         }
-        let usual = is_usual(r.out.status);
+        let usual = is_usual(r.response.status);
         // nginx finds out that a range is not there when its fields are added to the whole already.
-        let is_replaced = r.out.status == 416 && r.state.ranges == Ranges::NotSatisfiable;
+        let is_replaced = r.response.status == 416 && r.state.ranges == Ranges::NotSatisfiable;
         let when = match &self.expires {
             _ if !usual => None,
             Expires::Off => None,
@@ -271,17 +271,17 @@ impl HeaderFilter for Headers {
         };
         if let Some(when) = when {
             let now = tw_rt::clock::unix().secs;
-            let (at, max_age) = when.lifetime(now, r.out.last_modified, tw_log::time::zone());
-            set_lifetime(&mut r.out, at, max_age);
+            let (at, max_age) = when.lifetime(now, r.response.last_modified, tw_log::time::zone());
+            set_lifetime(&mut r.response, at, max_age);
         }
         let is_added = |field: &&Field| {
             field.always || usual || is_replaced && !prepare_response::is_of_stored_content(&field.name)
         };
         for field in self.added.fields.iter().filter(is_added) {
-            field.put(field.value(r), &mut r.out);
+            field.put(field.value(r), &mut r.response);
         }
         if self.trailers.fields.iter().any(|field| usual || field.always) {
-            r.out.trailers.get_or_insert_default();
+            r.response.trailers.get_or_insert_default();
         }
         body
     }
@@ -289,11 +289,11 @@ impl HeaderFilter for Headers {
 
 impl TrailerFilter for Headers {
     fn fill(&self, r: &mut Request) {
-        let usual = is_usual(r.out.status);
+        let usual = is_usual(r.response.status);
         for field in self.trailers.fields.iter().filter(|field| usual || field.always) {
             // One by one: a value may mention the trailers before it.
             let value = field.value(r);
-            if let Some(trailers) = r.out.trailers.as_mut().filter(|_| !value.is_empty()) {
+            if let Some(trailers) = r.response.trailers.as_mut().filter(|_| !value.is_empty()) {
                 trailers.append(field.name.clone(), value);
             }
         }

@@ -307,9 +307,9 @@ impl WholeBodyFilter for ImageFilter {
                 return Ok(without_length(body));
             }
             self.picture(r, body).await.map_err(|Refused(status)| {
-                r.out.reset(status);
+                r.response.reset(status);
                 if status == 503 {
-                    r.out.fields.set(Known::RetryAfter, "1");
+                    r.response.fields.set(Known::RetryAfter, "1");
                 }
                 status
             })
@@ -320,7 +320,7 @@ impl WholeBodyFilter for ImageFilter {
 /// Returns true for a response that has to be a picture.
 // DIFF(nginx): redirects and requests for a password are sent as they are; nginx makes 415 of them.
 fn applies_to(r: &Request, body: &Body) -> bool {
-    let is_for_client = matches!(r.out.status, 300..=399 | 401 | 407);
+    let is_for_client = matches!(r.response.status, 300..=399 | 401 | 407);
     let is_other_protocol = matches!(body, Body::Upgraded(_));
     !is_for_client && !is_other_protocol && !r.is_subrequest()
 }
@@ -330,7 +330,7 @@ impl ImageFilter {
         if let Some(length) = body.len().filter(|length| *length > self.buffer as u64) {
             return Err(refuse(r, format_args!("too big response: {length}")));
         }
-        if r.out.content_type.to_ascii_lowercase().starts_with(b"multipart/x-mixed-replace") {
+        if r.response.content_type.to_ascii_lowercase().starts_with(b"multipart/x-mixed-replace") {
             return Err(refuse(r, format_args!("multipart/x-mixed-replace response")));
         }
         let is_test = matches!(self.action, Action::Test);
@@ -347,7 +347,7 @@ impl ImageFilter {
                 _ => Err(UNSUPPORTED),
             };
         };
-        r.out.fields.remove(b"Refresh");
+        r.response.fields.remove(b"Refresh");
         refuse_ranges(r);
         set_type(r, format.media_type());
         if is_test && was_read {
@@ -406,7 +406,7 @@ impl ImageFilter {
         }
         let changed = self.change(r, header, change, file).await?;
         remove_length(r);
-        r.out.weaken_etag();
+        r.response.weaken_etag();
         Ok(Body::Bytes(changed.into()))
     }
 
@@ -481,13 +481,13 @@ impl ImageFilter {
 }
 
 fn set_type(r: &mut Request, media_type: &'static str) {
-    r.out.content_type = Bytes::from_static(media_type.as_bytes());
-    r.out.charset = Bytes::new();
+    r.response.content_type = Bytes::from_static(media_type.as_bytes());
+    r.response.charset = Bytes::new();
 }
 
 /// The JSON of `image_filter size`.
 fn measured(r: &mut Request, found: Option<(PictureHeader, PictureFormat)>) -> Body {
-    r.out.reset(200);
+    r.response.reset(200);
     set_type(r, "application/json");
     refuse_ranges(r);
     let mut json = String::new();

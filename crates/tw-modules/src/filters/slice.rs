@@ -88,7 +88,7 @@ impl Settings<Http> for Slice {
 }
 
 fn slice_range(r: &Request, out: &mut Vec<u8>) -> Value {
-    let requested = r.facts.states.get::<RequestedSlice>().filter(|requested| requested.plan == r.route.plan);
+    let requested = r.extensions.get::<RequestedSlice>().filter(|requested| requested.plan == r.route.plan);
     let Some((requested, start)) =
         requested.and_then(|requested| Some((requested.clone(), requested.start?)))
     else {
@@ -97,7 +97,7 @@ fn slice_range(r: &Request, out: &mut Vec<u8>) -> Value {
     let range = slice(start, requested.size);
     requested.is_seen.set(true);
     // Should this be for a key.
-    r.facts.upstream.cache.part.set(Some(range));
+    r.upstream.cache.part.set(Some(range));
     out.extend_from_slice(b"bytes=");
     num::push_decimal(out, range.start);
     out.push(b'-');
@@ -124,20 +124,20 @@ impl Handler for Slice {
         };
         let requested =
             RequestedSlice { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
-        r.facts.states.put_common(Rc::new(requested));
+        r.extensions.put_common(Rc::new(requested));
         Step::PASS
     }
 }
 
 impl HeaderFilter for Slice {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let requested = r.facts.states.get::<RequestedSlice>();
+        let requested = r.extensions.get::<RequestedSlice>();
         let Some(requested) =
             requested.filter(|requested| requested.plan == r.route.plan && requested.is_seen.get())
         else {
             return body;
         };
-        let Some(start) = requested.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
+        let Some(start) = requested.start.filter(|_| r.response.status == 206 && !r.is_subrequest()) else {
             return body;
         };
         let found = match Found::of(r, start, self.size, b"") {
@@ -149,9 +149,9 @@ impl HeaderFilter for Slice {
                 return Body::Empty;
             }
         };
-        r.out.set_status(200);
-        r.out.fields.remove_known(Known::ContentRange);
-        r.out.fields.remove_known(Known::AcceptRanges);
+        r.response.set_status(200);
+        r.response.fields.remove_known(Known::ContentRange);
+        r.response.fields.remove_known(Known::AcceptRanges);
         r.state.ranges = Ranges::One;
         let first = Current { body: SliceSource::First(body), at: start, end: found.end };
         Body::Pull(Box::new(Slices {
@@ -186,14 +186,15 @@ impl Found {
             r.log(Level::Error, message);
             Err(Mismatch)
         };
-        if r.out.status != 206 {
-            return fail(format_args!("unexpected status code {} in slice response", r.out.status));
+        if r.response.status != 206 {
+            return fail(format_args!("unexpected status code {} in slice response", r.response.status));
         }
-        let own = r.out.fields.share(b"ETag").unwrap_or_default();
+        let own = r.response.fields.share(b"ETag").unwrap_or_default();
         if !etag.is_empty() && own != etag {
             return fail(format_args!("etag mismatch in slice response"));
         }
-        let Some(content_range) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse)
+        let Some(content_range) =
+            r.response.fields.get_known(Known::ContentRange).and_then(ContentRange::parse)
         else {
             return fail(format_args!("invalid range in slice response"));
         };
@@ -291,7 +292,7 @@ impl Slices {
         let size = self.size;
         let requested =
             RequestedSlice { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
-        r.facts.states.put_common(Rc::new(requested));
+        r.extensions.put_common(Rc::new(requested));
         // DIFF(nginx): a stored slice that does not fit is fetched anew, and what does not fit is not kept.
         let mut is_anew = false;
         loop {
@@ -305,7 +306,7 @@ impl Slices {
             };
             let looked = part.request().map(|part| {
                 let found = self.check_head(part, start);
-                let may_again = !is_anew && part.facts.upstream.cache.is_stored_before();
+                let may_again = !is_anew && part.upstream.cache.is_stored_before();
                 if found.is_err() && !may_again {
                     cache::discard(part);
                 }

@@ -198,7 +198,7 @@ impl Settings<Http> for Ssi {
 
 fn put_date(r: &Request, place: DateZone, out: &mut Vec<u8>) -> Value {
     let now = tw_rt::clock::unix().secs;
-    let found = match r.facts.states.get::<TimeFormat>() {
+    let found = match r.extensions.get::<TimeFormat>() {
         Some(format) => date_format::push(&format.0.borrow(), now, place, out),
         None => date_format::push(date_format::DEFAULT, now, place, out),
     };
@@ -211,9 +211,9 @@ pub(crate) fn share(r: &mut Request) {
 }
 
 fn shared(r: &mut Request) -> Rc<SsiState> {
-    r.facts.states.get::<SsiState>().unwrap_or_else(|| {
+    r.extensions.get::<SsiState>().unwrap_or_else(|| {
         let shared = Rc::new(SsiState::default());
-        r.facts.states.put(shared.clone());
+        r.extensions.put(shared.clone());
         shared
     })
 }
@@ -223,15 +223,15 @@ struct Filter(Arc<Ssi>);
 
 impl HeaderFilter for Filter {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        if body.is_empty() || !self.0.types.contain(&r.out) {
+        if body.is_empty() || !self.0.types.contain(&r.response) {
             return body;
         }
         let shared = shared(r);
-        r.facts.states.put(Rc::new(TimeFormat(RefCell::new(date_format::DEFAULT.to_vec()))));
+        r.extensions.put(Rc::new(TimeFormat(RefCell::new(date_format::DEFAULT.to_vec()))));
         if !r.is_subrequest() {
             remove_length(r);
             refuse_ranges(r);
-            self.0.validators.apply(&mut r.out);
+            self.0.validators.apply(&mut r.response);
         }
         Body::Pull(Box::new(SsiPage::new(self.0.clone(), shared, SubrequestTurn::of(r), body)))
     }

@@ -164,7 +164,7 @@ impl Pairs {
 impl HeaderFilter for Sub {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
         let Some(pairs) = &self.pairs else { return body };
-        if body.is_empty() || !self.types.contain(&r.out) {
+        if body.is_empty() || !self.types.contain(&r.response) {
             return body;
         }
         let (words, value_of) = pairs.words(r);
@@ -173,7 +173,7 @@ impl HeaderFilter for Sub {
         }
         if !r.is_subrequest() {
             remove_length(r);
-            self.validators.apply(&mut r.out);
+            self.validators.apply(&mut r.response);
         }
         let values = vec![None; value_of.len()];
         let replacer = Replacer::new(words, self.repeat);

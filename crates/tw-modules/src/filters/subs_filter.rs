@@ -145,8 +145,8 @@ impl HeaderFilter for SubsFilter {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
         let Some(rules) = &self.rules else { return body };
         if body.is_empty()
-            || r.out.fields.has(Known::ContentEncoding)
-            || !self.types.contain(&r.out)
+            || r.response.fields.has(Known::ContentEncoding)
+            || !self.types.contain(&r.response)
             || self.bypass.iter().any(|value| value.is_set(r))
         {
             return body;
@@ -154,7 +154,7 @@ impl HeaderFilter for SubsFilter {
         let lines = Lines::new(rules.clone(), self.line_max(), r);
         if !r.is_subrequest() {
             remove_length(r);
-            Validators::Remove.apply(&mut r.out);
+            Validators::Remove.apply(&mut r.response);
         }
         changed(body, lines)
     }

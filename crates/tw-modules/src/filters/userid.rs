@@ -157,7 +157,7 @@ impl Settings<Http> for UserId {
             reset,
             "Not empty and not `0`: the cookie is replaced by a new one; `log` also logs that.",
         )
-        .assigned_by(|r, value| r.facts.states.put(std::rc::Rc::new(Reset(value)))),
+        .assigned_by(|r, value| r.extensions.put(std::rc::Rc::new(Reset(value)))),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -204,7 +204,7 @@ impl Settings<Http> for UserId {
 struct Reset(Vec<u8>);
 
 fn reset(r: &Request, out: &mut Vec<u8>) -> Value {
-    if let Some(reset) = r.facts.states.get::<Reset>() {
+    if let Some(reset) = r.extensions.get::<Reset>() {
         out.extend_from_slice(&reset.0);
     }
     Value::Found
@@ -367,9 +367,9 @@ impl HeaderFilter for UserId {
         };
         let Some(id) = id else { return body };
         let cookie = self.set_cookie(r, id);
-        r.out.fields.append("Set-Cookie", Bytes::from(cookie));
+        r.response.fields.append("Set-Cookie", Bytes::from(cookie));
         if !self.p3p.is_empty() {
-            r.out.fields.append("P3P", Bytes::copy_from_slice(&self.p3p));
+            r.response.fields.append("P3P", Bytes::copy_from_slice(&self.p3p));
         }
         body
     }

@@ -201,7 +201,7 @@ impl Grpc {
         let host = authority(to.host);
         r.set_upstream_url(to.scheme.text, push_target);
         let method = r.method_name().to_vec();
-        let make = |r: &Request| self.make(r, (&method, &r.facts.upstream.url.path, &host));
+        let make = |r: &Request| self.make(r, (&method, &r.upstream.url.path, &host));
         let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
             (Vec::new(), Some(&make))
         } else {

@@ -177,7 +177,7 @@ impl MemcachedPass {
         }
         let core = &r.plan().core;
         let content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
-        r.out.content_type = content_type;
+        r.response.content_type = content_type;
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
         let codec = MemcachedCodec::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);

@@ -374,11 +374,11 @@ impl Proxy {
             return Outcome::Status(status);
         }
         r.set_upstream_url(to.scheme.text(), |r, path| to.uri.push(r, path));
-        if r.facts.upstream.url.path.is_empty() {
+        if r.upstream.url.path.is_empty() {
             r.log(Level::Error, format_args!("zero length URI to proxy"));
             return Outcome::Status(500);
         }
-        let key = |r: &Request, key: &mut Vec<u8>| usual_key(&to, &r.facts.upstream.url.path, key);
+        let key = |r: &Request, key: &mut Vec<u8>| usual_key(&to, &r.upstream.url.path, key);
         let sent = if sends_client_body { SentBody::Client } else { SentBody::None };
         let forward = &self.settings.response.forward;
         let lookup = match cache::look_up(r, &self.settings.cache, forward, self, sent, key).await {
@@ -407,7 +407,7 @@ impl Proxy {
             return Box::pin(self.pass_http2(r, lookup, request)).await;
         }
         let outcome = proxy::pass(r, &self.settings, self, lookup, &request).await;
-        r.facts.upstream.spare_head.set(request.head);
+        r.upstream.spare_head.set(request.head);
         outcome
     }
 
@@ -523,10 +523,10 @@ impl Proxy {
             None if self.settings.request.pass_body => (announced, UpstreamRequestBody::Client),
             None => (announced, UpstreamRequestBody::Nothing),
         };
-        let mut head = r.facts.upstream.spare_head.take();
+        let mut head = r.upstream.spare_head.take();
         head.clear();
         head.reserve(HEAD_SIZE);
-        let uri = &r.facts.upstream.url.path;
+        let uri = &r.upstream.url.path;
         let begun = RequestWriter::begin(&mut head, method, uri, self.version);
         let written = begun.and_then(|mut writer| {
             self.fields.write(r, &mut writer, announced, passed)?;

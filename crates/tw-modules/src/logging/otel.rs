@@ -324,7 +324,7 @@ impl Handler for Otel {
 
 impl Otel {
     fn begin(&self, r: &mut Request) -> Outcome {
-        if r.is_subrequest() || r.facts.trace.get().is_some_and(|trace| trace.is_decided) {
+        if r.is_subrequest() || r.context.trace.get().is_some_and(|trace| trace.is_decided) {
             return Outcome::Pass;
         }
         let is_sampled = match &self.sampling {
@@ -333,7 +333,7 @@ impl Otel {
             Sampling::Variable(value) => matches!(&*value.value(r), b"on" | b"1"),
         };
         trace_of(r);
-        if let Some(trace) = r.facts.trace.get_mut() {
+        if let Some(trace) = r.context.trace.get_mut() {
             (trace.is_decided, trace.is_injected) = (true, self.context.injects());
         }
         if let (true, Some(exporter)) = (is_sampled, &self.exporter) {
@@ -345,7 +345,7 @@ impl Otel {
 
 /// Trace of a request, which begins by the settings of its location when it is first needed.
 fn trace_of(r: &Request) -> &RequestTrace {
-    r.facts.trace.get_or_init(|| {
+    r.context.trace.get_or_init(|| {
         let settings = r.plan().parts.get::<Otel>();
         let extracts = settings.is_some_and(|settings| settings.context.extracts());
         let extracted = if extracts { context::extract(&r.head) } else { None };

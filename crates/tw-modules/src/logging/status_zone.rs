@@ -216,9 +216,9 @@ impl LogHandler for StatusZone {
             return;
         }
         // Most requests begin and end in one turn, for which the clock of the loop stands still.
-        let time = clock::precise().saturating_duration_since(r.facts.started.at);
+        let time = clock::precise().saturating_duration_since(r.context.started.at);
         let over = FinishedRequest {
-            status: r.out.status,
+            status: r.response.status,
             received: r.head.read_len() as u64 + r.body.wire(),
             sent: r.costs.sent.bytes,
             time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),

@@ -196,12 +196,12 @@ impl LogHandler for Vts {
             return;
         }
         // Most requests begin and end in one turn, for which the clock of the loop stands still.
-        let time = clock::precise().saturating_duration_since(r.facts.started.at);
+        let time = clock::precise().saturating_duration_since(r.context.started.at);
         let request = FinishedRequest {
-            status: r.out.status,
+            status: r.response.status,
             received: r.head.read_len() as u64 + r.body.wire(),
             sent: r.costs.sent.bytes,
-            cache: r.facts.upstream.cache.status,
+            cache: r.upstream.cache.status,
             time_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             at_ms: now_ms(),
         };

@@ -116,7 +116,7 @@ impl HeaderFilter for HeadersMore {
             return body;
         }
         for rule in self.responses.iter() {
-            if !rule.has_status(r.out.status) || !rule.has_type(&r.out.content_type) {
+            if !rule.has_status(r.response.status) || !rule.has_type(&r.response.content_type) {
                 continue;
             }
             for change in &rule.changes {
@@ -150,7 +150,7 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
     let (name, known) = match &change.names {
         FieldNames::One(name, known) => (name, *known),
         FieldNames::Prefix(_) => {
-            remove_by_prefix(&change.names, &mut r.out);
+            remove_by_prefix(&change.names, &mut r.response);
             return body;
         }
     };
@@ -159,26 +159,26 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
         Effect::Write(_, value) => value.value(r).into(),
     };
     match known {
-        Some(Known::ContentType) => (r.out.content_type, r.out.charset) = (value, Bytes::new()),
+        Some(Known::ContentType) => (r.response.content_type, r.response.charset) = (value, Bytes::new()),
         Some(Known::ContentLength) => {
-            r.out.fields.remove_known(Known::ContentLength);
+            r.response.fields.remove_known(Known::ContentLength);
             return without_length(body);
         }
         Some(known @ (Known::Server | Known::Date)) if value.is_empty() => {
-            r.out.fields.remove_known(known);
-            r.out.omitted.add(known);
+            r.response.fields.remove_known(known);
+            r.response.omitted.add(known);
         }
         _ => {
             match known {
-                Some(Known::Location) => r.out.location = Bytes::new(),
-                Some(Known::LastModified) => r.out.last_modified = date::parse(&value),
+                Some(Known::Location) => r.response.location = Bytes::new(),
+                Some(Known::LastModified) => r.response.last_modified = date::parse(&value),
                 Some(Known::AcceptRanges) if value.is_empty() => refuse_ranges(r),
                 _ => {}
             }
             match (&change.effect, value.is_empty()) {
-                (_, true) => _ = r.out.fields.remove(name),
-                (Effect::Write(Mode::Add, _), false) => r.out.fields.append(name.clone(), value),
-                (_, false) => r.out.fields.set(name.clone(), value),
+                (_, true) => _ = r.response.fields.remove(name),
+                (Effect::Write(Mode::Add, _), false) => r.response.fields.append(name.clone(), value),
+                (_, false) => r.response.fields.set(name.clone(), value),
             }
         }
     }

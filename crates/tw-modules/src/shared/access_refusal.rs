@@ -23,7 +23,7 @@ pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
         _ => ("WWW-Authenticate", 401),
     };
     if !challenge.is_empty() {
-        r.out.fields.append(name, Bytes::from(challenge));
+        r.response.fields.append(name, Bytes::from(challenge));
     }
     Outcome::Status(code)
 }
@@ -31,6 +31,6 @@ pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
 /// There is too much to do; the client may try again.
 pub(crate) fn try_later(r: &mut Request, why: fmt::Arguments<'_>) -> Outcome {
     r.log(Level::Error, why);
-    r.out.fields.set(Known::RetryAfter, "1");
+    r.response.fields.set(Known::RetryAfter, "1");
     Outcome::Status(503)
 }

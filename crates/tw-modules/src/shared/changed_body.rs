@@ -11,13 +11,13 @@ use tw_server::http::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
 pub(crate) fn remove_length(r: &mut Request) {
-    r.out.fields.remove_known(Known::ContentLength);
+    r.response.fields.remove_known(Known::ContentLength);
 }
 
 /// Refuses ranges of the response.
 pub(crate) fn refuse_ranges(r: &mut Request) {
     r.state.ranges = Ranges::Refused;
-    r.out.fields.remove_known(Known::AcceptRanges);
+    r.response.fields.remove_known(Known::AcceptRanges);
 }
 
 /// Treatment of `Last-Modified` and `ETag` (`ssi_last_modified`, `sub_filter_last_modified`).

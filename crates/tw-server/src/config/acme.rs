@@ -265,8 +265,8 @@ impl Handler for Acme {
             return Step::PASS;
         }
         let Some(answer) = self.issuers.answers.http(&r.uri.path) else { return Step::PASS };
-        r.out.status = 200;
-        r.out.content_type = Bytes::from_static(b"text/plain");
+        r.response.status = 200;
+        r.response.content_type = Bytes::from_static(b"text/plain");
         Step::Now(Outcome::Respond(Body::Bytes(answer)))
     }
 }

@@ -178,11 +178,11 @@ mod tests {
     fn the_next_request_in_the_same_memory_finds_nothing() {
         // Both are set before the cache is asked, and a request may end before it is.
         let mut r = Request::new();
-        r.facts.upstream.cache.is_update = true;
+        r.upstream.cache.is_update = true;
         r.unbind();
-        assert!(!r.facts.upstream.cache.is_update);
-        r.facts.upstream.cache.part.set(Some(ByteRange { start: 0, end: 10 }));
+        assert!(!r.upstream.cache.is_update);
+        r.upstream.cache.part.set(Some(ByteRange { start: 0, end: 10 }));
         r.unbind();
-        assert!(r.facts.upstream.cache.part.get().is_none());
+        assert!(r.upstream.cache.part.get().is_none());
     }
 }

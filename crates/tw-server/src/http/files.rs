@@ -288,7 +288,7 @@ fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) 
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    files.open_now(path, &FileUser { disk, options, cache, read: r.facts.read_at, turn })
+    files.open_now(path, &FileUser { disk, options, cache, read: r.context.read_at, turn })
 }
 
 /// Opens `path` for `r`, waiting for the disk if need be.
@@ -334,7 +334,8 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let user = FileUser { disk, options: &options, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
+    let user =
+        FileUser { disk, options: &options, cache, read: r.context.read_at, turn: CheckSharing::Waited };
     let mut files = r.client().event_loop.app.files.borrow_mut();
     if let CachedPath::Valid(found) = files.known(path, &user) {
         return Now::Ready(found.map(|file| *file.meta()));

@@ -70,7 +70,7 @@ impl Drop for ActiveRequest {
         // A panic may have left the request half changed.
         if let Some(r) = self.r.as_mut().filter(|r| r.state.is_log_due && !thread::panicking()) {
             if r.costs.sent.head == 0 {
-                (r.out.status, r.state.error_status) = (r.wire().status_if_cut(), None);
+                (r.response.status, r.state.error_status) = (r.wire().status_if_cut(), None);
             }
             log(r);
         }
@@ -111,7 +111,7 @@ async fn respond<const TIMED: bool>(r: &mut Request, head: Result<(), u16>) {
         Ok(()) => phases::run(r).await,
         Err(status) => phases::fail(r, status).await,
     };
-    if let (Body::Upgraded(_), Some(deadline)) = (&body, &r.facts.deadline) {
+    if let (Body::Upgraded(_), Some(deadline)) = (&body, &r.context.deadline) {
         // The time of a tunnel is that of the session in it.
         deadline.set(None);
     }
@@ -120,7 +120,7 @@ async fn respond<const TIMED: bool>(r: &mut Request, head: Result<(), u16>) {
 
 /// Ends a request whose client went away before its head was complete: only the access log gets `status`.
 pub(crate) fn abandon(r: &mut Request, status: u16) {
-    r.out.status = status;
+    r.response.status = status;
     r.state.after = After::Abort;
     log(r);
 }
@@ -134,9 +134,9 @@ fn admit(r: &mut Request) -> Result<(), u16> {
 /// Counts the response and runs the log phase.
 fn log(r: &mut Request) {
     r.state.is_log_due = false;
-    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
+    r.debug(format_args!("http log: {}, {} bytes sent", r.response.status, r.costs.sent.bytes));
     let tally = &r.client().event_loop.tally;
-    tally.status(r.out.status);
+    tally.status(r.response.status);
     tally.received.add(r.head.read_len() as u64 + r.body.wire());
     note_if_slow(r);
     phases::log(r);
@@ -148,7 +148,7 @@ fn note_if_slow(r: &Request) {
     let slow = &r.client().event_loop.counts.slow_requests;
     let time = r.elapsed();
     let at_ms = tw_rt::clock::millis();
-    if !slow.takes(time, at_ms) || r.out.status == 101 || r.client_method_name() == b"CONNECT" {
+    if !slow.takes(time, at_ms) || r.response.status == 101 || r.client_method_name() == b"CONNECT" {
         return;
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SLOW_TEXT_MAX).unwrap_or(bytes)).into();
@@ -159,7 +159,7 @@ fn note_if_slow(r: &Request) {
         worker: r.client().event_loop.index,
         time,
         disk_wait: r.costs.account.wait(),
-        status: r.out.status,
+        status: r.response.status,
         protocol: text(r.head.protocol()),
         client: r.client_text().into(),
         host: text(r.head.host().unwrap_or_default()),

@@ -4,15 +4,16 @@
 //! allocates nothing.
 //!
 //! ```text
-//! state       progress through routing       facts      times, addresses, upstream state
+//! state       progress through routing       context    times, addresses, trace
 //! costs       bytes sent, disk time          extensions values of modules
+//! response    head of the response           upstream   attempts, cache lookup
 //! file_name   `root`, `alias`                log        lines in the error log
 //! ```
 
 mod cache_use;
+mod context;
 mod costs;
 mod extensions;
-mod facts;
 mod file_name;
 pub mod generation;
 mod listen_group;
@@ -32,11 +33,11 @@ use tw_http::{Method, RequestHead, ResponseHead};
 use tw_log::Level;
 use tw_net::Addr;
 
+use self::context::RealClientAddr;
+pub(crate) use self::context::SubrequestPosition;
+pub use self::context::{RequestArrival, RequestContext, Started};
 pub use self::costs::{Costs, Sent};
 pub use self::extensions::Extensions;
-use self::facts::RealClientAddr;
-pub(crate) use self::facts::SubrequestPosition;
-pub use self::facts::{Facts, RequestArrival, Started};
 use self::generation::{LoopGeneration, PlanId, ServerId};
 pub use self::parts::Parts;
 use self::plan::{LogHandler, Plan};
@@ -77,9 +78,13 @@ pub struct Request {
     /// Body of the request.
     pub body: RequestBody,
     /// Head of the response.
-    pub out: ResponseHead,
-    /// Data besides the head.
-    pub facts: Facts,
+    pub response: ResponseHead,
+    /// Times, identifiers, addresses and trace.
+    pub context: RequestContext,
+    /// Values of modules.
+    pub extensions: Extensions,
+    /// Upstream attempts and the cache lookup.
+    pub upstream: UpstreamState,
     /// Resources used.
     pub costs: Costs,
 }
@@ -131,16 +136,16 @@ impl Request {
             bindings: Bindings::default(),
             state: RequestState::new(),
             body: RequestBody::default(),
-            out: ResponseHead::new(200),
-            facts: Facts {
+            response: ResponseHead::new(200),
+            extensions: Extensions::default(),
+            upstream: UpstreamState::default(),
+            context: RequestContext {
                 started: Started::now(RequestArrival::Awaited),
                 read_at: 0,
                 id: Cell::new(None),
                 real_client_addr: None,
                 moved_peer: None,
                 position: None,
-                states: Extensions::default(),
-                upstream: UpstreamState::default(),
                 trace: OnceCell::new(),
                 log_handlers: Vec::new(),
                 deadline: None,
@@ -172,19 +177,19 @@ impl Request {
         self.state.has_client_target = false;
         self.state.method = Some(Method::Get);
         self.body = RequestBody::absent();
-        self.facts.started = Started::now(parent.facts.started.arrival);
-        self.facts.read_at = parent.facts.read_at;
+        self.context.started = Started::now(parent.context.started.arrival);
+        self.context.read_at = parent.context.read_at;
         // One for all of them, whichever asks for it first.
-        self.facts.id.set(Some(parent.id()));
-        self.facts.states = parent.facts.states.clone();
+        self.context.id.set(Some(parent.id()));
+        self.extensions = parent.extensions.clone();
         self.continue_trace(parent);
-        if let Some(real) = &parent.facts.real_client_addr {
+        if let Some(real) = &parent.context.real_client_addr {
             self.set_client_addr(real.addr.clone());
         }
-        if let Some(moved) = &parent.facts.moved_peer {
+        if let Some(moved) = &parent.context.moved_peer {
             self.set_moved_peer(moved.addr.clone());
         }
-        self.facts.position = Some(position);
+        self.context.position = Some(position);
     }
 
     /// Takes the wire away: the client gets no further response. Its data stays. Returns the wire.
@@ -208,7 +213,7 @@ impl Request {
         self.bindings.copy_values(&parent.bindings);
         self.state.method = parent.state.method;
         // What guards the parent ends with the parent.
-        self.facts.states.leave_own();
+        self.extensions.leave_own();
     }
 
     /// Makes the location of `parent` answer this subrequest at once as it would answer `parent`, whose phases have run.
@@ -223,39 +228,39 @@ impl Request {
 
     /// `$request_id`, made on first use.
     pub fn id(&self) -> [u8; 16] {
-        let id = self.facts.id.get().unwrap_or_else(random_id);
-        self.facts.id.set(Some(id));
+        let id = self.context.id.get().unwrap_or_else(random_id);
+        self.context.id.set(Some(id));
         id
     }
 
     /// Returns true for a subrequest: its head is that of the client's request, its response a part of the parent's.
     pub fn is_subrequest(&self) -> bool {
-        self.facts.position.is_some()
+        self.context.position.is_some()
     }
 
     /// Address of the client.
     pub fn client_addr(&self) -> &Addr {
-        self.facts.real_client_addr.as_ref().map_or_else(|| self.peer(), |real| &real.addr)
+        self.context.real_client_addr.as_ref().map_or_else(|| self.peer(), |real| &real.addr)
     }
 
     /// Address of the client as text without port: `$remote_addr`.
     pub fn client_text(&self) -> &str {
-        self.facts.real_client_addr.as_ref().map_or_else(|| self.peer_text(), |real| &real.text)
+        self.context.real_client_addr.as_ref().map_or_else(|| self.peer_text(), |real| &real.text)
     }
 
     /// Address of the connection's other end, which a client over QUIC may change between requests.
     pub fn peer(&self) -> &Addr {
-        self.facts.moved_peer.as_ref().map_or_else(|| self.client().peer(), |moved| &moved.addr)
+        self.context.moved_peer.as_ref().map_or_else(|| self.client().peer(), |moved| &moved.addr)
     }
 
     /// Address of the connection's other end as text without port.
     pub fn peer_text(&self) -> &str {
-        self.facts.moved_peer.as_ref().map_or_else(|| self.client().peer_text(), |moved| &moved.text)
+        self.context.moved_peer.as_ref().map_or_else(|| self.client().peer_text(), |moved| &moved.text)
     }
 
     /// Sets the address of the connection's other end, which has moved since its handshake.
     pub(crate) fn set_moved_peer(&mut self, addr: Addr) {
-        self.facts.moved_peer = Some(RealClientAddr::boxed(addr));
+        self.context.moved_peer = Some(RealClientAddr::boxed(addr));
     }
 
     /// Address that the client connected to. One system call, the first time.
@@ -266,7 +271,7 @@ impl Request {
 
     /// Sets the address of the client.
     pub fn set_client_addr(&mut self, addr: Addr) {
-        self.facts.real_client_addr = Some(RealClientAddr::boxed(addr));
+        self.context.real_client_addr = Some(RealClientAddr::boxed(addr));
     }
 
     /// Enters the plan of `if` block number `nth` of the location with plan `of`.
@@ -327,7 +332,7 @@ impl Request {
         let is_first = self.client().requests.get() == 0;
         let arrival =
             if is_first || self.head.is_idle() { RequestArrival::Awaited } else { RequestArrival::Pipelined };
-        self.facts.started = Started::now(arrival);
+        self.context.started = Started::now(arrival);
     }
 
     /// Clears the request; memory, and bytes already read of the next one, stay.
@@ -339,19 +344,19 @@ impl Request {
         self.bindings.clear();
         self.state = RequestState::new();
         self.body.clear();
-        self.out.reset(200);
-        self.out.fields.release();
+        self.response.reset(200);
+        self.response.fields.release();
         self.costs = Costs::default();
         self.route.realpath_root = None;
-        self.facts.id.set(None);
-        self.facts.states.clear();
-        self.facts.upstream.clear();
-        self.facts.trace = OnceCell::new();
-        self.facts.real_client_addr = None;
-        self.facts.moved_peer = None;
-        self.facts.position = None;
-        self.facts.log_handlers.clear();
-        self.facts.deadline = None;
+        self.context.id.set(None);
+        self.extensions.clear();
+        self.upstream.clear();
+        self.context.trace = OnceCell::new();
+        self.context.real_client_addr = None;
+        self.context.moved_peer = None;
+        self.context.position = None;
+        self.context.log_handlers.clear();
+        self.context.deadline = None;
     }
 
     /// Current plan.
@@ -366,7 +371,7 @@ impl Request {
 
     /// Name of the method of the client's request, also in a subrequest with another method; `GET` in an error page.
     pub fn client_method_name(&self) -> &[u8] {
-        let method = match &self.facts.position {
+        let method = match &self.context.position {
             Some(position) => position.client_method,
             None => self.state.method,
         };
@@ -409,11 +414,11 @@ impl Request {
 
     /// Sets the URL of the request to an upstream server: `scheme` with `://`, and the path that `push_path` appends.
     pub fn set_upstream_url(&mut self, scheme: &'static str, push_path: impl FnOnce(&Self, &mut Vec<u8>)) {
-        self.facts.upstream.begin_pass();
-        let mut path = std::mem::take(&mut self.facts.upstream.url.path);
+        self.upstream.begin_pass();
+        let mut path = std::mem::take(&mut self.upstream.url.path);
         path.clear();
         push_path(self, &mut path);
-        self.facts.upstream.url = UpstreamUrl { scheme, path };
+        self.upstream.url = UpstreamUrl { scheme, path };
     }
 
     /// Disk of the location; without `aio` there, that of the cache of the lookup. `None` if `aio threads=…` names a pool that
@@ -422,7 +427,7 @@ impl Request {
         let aio = &self.plan().core.files.aio;
         let disks = &self.generation().disks;
         if aio.is_usual()
-            && let Some(cache) = &self.facts.upstream.cache.cache
+            && let Some(cache) = &self.upstream.cache.cache
             && let Some(disk) = cache.own_disk(disks)
         {
             return Some(disk);
@@ -441,16 +446,16 @@ impl Request {
 
     /// Runs `handler` in the log phase of this request, behind those of the location that it ends in. A subrequest has none.
     pub fn add_log_handler(&mut self, handler: impl LogHandler + 'static) {
-        self.facts.log_handlers.push(Box::new(handler));
+        self.context.log_handlers.push(Box::new(handler));
     }
 
     /// Takes the handlers of [`add_log_handler`](Self::add_log_handler).
     pub(crate) fn take_log_handlers(&mut self) -> Vec<Box<dyn LogHandler>> {
-        std::mem::take(&mut self.facts.log_handlers)
+        std::mem::take(&mut self.context.log_handlers)
     }
 
     /// Seconds since the request began.
     pub fn elapsed(&self) -> std::time::Duration {
-        tw_rt::clock::now().saturating_duration_since(self.facts.started.at)
+        tw_rt::clock::now().saturating_duration_since(self.context.started.at)
     }
 }

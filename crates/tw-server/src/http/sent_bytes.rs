@@ -7,7 +7,7 @@ impl Request {
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.costs.sent.bytes += bytes as u64;
         self.client().event_loop.tally.sent.add(bytes as u64);
-        if self.facts.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
+        if self.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
             self.record_first_byte();
         }
     }

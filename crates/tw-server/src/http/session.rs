@@ -43,7 +43,7 @@ impl Session for Request {
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
-        self.facts.states.put(value);
+        self.extensions.put(value);
     }
 
     fn block_computation(&self, slot: u16) -> Option<&Computed> {
@@ -85,11 +85,11 @@ impl PassedSession for Request {
     type OwnAttempt = HttpAttempt;
 
     fn attempts(&self) -> &[Attempt] {
-        &self.facts.upstream.attempts
+        &self.upstream.attempts
     }
 
     fn passes(&self) -> impl Iterator<Item = &[Attempt]> {
-        self.facts.upstream.passes().map(|pass| pass.attempts)
+        self.upstream.passes().map(|pass| pass.attempts)
     }
 }
 

@@ -234,14 +234,14 @@ impl RequestedKeys {
         }
         let uri = self.uri.value(r);
         // In the preaccess phase a subrequest is checked, too: its location must not ask itself for keys, without an end.
-        if r.facts.states.get::<KeyRequest>().is_some_and(|outer| outer.is_running.get()) {
+        if r.extensions.get::<KeyRequest>().is_some_and(|outer| outer.is_running.get()) {
             let shown = Text(&uri);
             return Err(KeyFailure::Unusable(format!(
                 "keys of \"{shown}\": its location asks for keys itself"
             )));
         }
         let running = Rc::new(KeyRequest { is_running: Cell::new(true) });
-        r.facts.states.put(running.clone());
+        r.extensions.put(running.clone());
         let body = response(r, &uri).await;
         running.is_running.set(false);
         let body = body?;
@@ -287,7 +287,8 @@ async fn response(r: &mut Request, uri: &[u8]) -> Result<Arc<[u8]>, KeyFailure> 
         Ok(part) => part,
         Err(refused) => return Err(failed(format_args!("{refused}"))),
     };
-    let coding = part.request().and_then(|part| part.out.fields.get(b"Content-Encoding")).map(<[u8]>::to_vec);
+    let coding =
+        part.request().and_then(|part| part.response.fields.get(b"Content-Encoding")).map(<[u8]>::to_vec);
     let status = part.status();
     if status != 200 || coding.is_some() {
         part.end(r).await;

@@ -63,7 +63,7 @@ pub(super) enum TokenState {
 impl TokenState {
     /// Keeps the decision. Values that were computed before are computed anew: they may be those of an unverified token.
     pub(super) fn store(self, r: &mut Request) {
-        r.facts.states.put_common(Rc::new(self));
+        r.extensions.put_common(Rc::new(self));
         r.bindings.forget_computed();
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct BeforeAccess;
 
 impl Handler for BeforeAccess {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.plan().core.access.satisfy == Satisfy::Any && r.facts.states.get::<TokenState>().is_none() {
+        if r.plan().core.access.satisfy == Satisfy::Any && r.extensions.get::<TokenState>().is_none() {
             TokenState::Refused.store(r);
         }
         Step::PASS
@@ -86,7 +86,7 @@ pub(super) struct AfterAccess;
 
 impl Handler for AfterAccess {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if matches!(r.facts.states.get::<TokenState>().as_deref(), None | Some(TokenState::Unverified)) {
+        if matches!(r.extensions.get::<TokenState>().as_deref(), None | Some(TokenState::Unverified)) {
             TokenState::Refused.store(r);
         }
         Step::PASS
@@ -109,7 +109,7 @@ pub(super) fn read(
     let nesting = settings.and_then(|settings| settings.nesting.as_deref());
     let read = |members: &_| read(members, nesting);
     if !realm.is_some_and(Realm::is_off) {
-        match r.facts.states.get::<TokenState>().as_deref() {
+        match r.extensions.get::<TokenState>().as_deref() {
             Some(TokenState::Verified(token)) => {
                 return match part {
                     TokenPart::Header => read(token.header()),
@@ -148,7 +148,7 @@ fn now(_: &Request, out: &mut Vec<u8>) -> Value {
 
 /// `$jwt_payload`
 fn payload(r: &Request, out: &mut Vec<u8>) -> Value {
-    let state = r.facts.states.get::<TokenState>();
+    let state = r.extensions.get::<TokenState>();
     let Some(TokenState::Verified(token)) = state.as_deref() else { return Value::Missing };
     let Some(payload) = token.payload() else { return Value::Missing };
     out.extend_from_slice(payload);

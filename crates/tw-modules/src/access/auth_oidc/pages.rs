@@ -169,7 +169,7 @@ async fn log_out(provider: &Provider, r: &mut Request) -> Outcome {
     match provider.logout_location(&origin, metadata.as_deref(), session.as_ref()) {
         Some(location) => redirect_to(r, location),
         None => {
-            r.out.fields.set(Known::CacheControl, "no-store");
+            r.response.fields.set(Known::CacheControl, "no-store");
             Outcome::Status(204)
         }
     }
@@ -203,8 +203,8 @@ fn ask_for_confirmation(provider: &Provider, r: &mut Request, id: &[u8]) -> Outc
          <form method=\"post\" action=\"?{CONFIRMATION}={token}\"><button>Log out</button></form></body></html>\n"
     );
     // No other site shows it inside a page of its own, so that nobody clicks without seeing it.
-    r.out.fields.append("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
-    r.out.fields.append("X-Frame-Options", "DENY");
+    r.response.fields.append("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
+    r.response.fields.append("X-Frame-Options", "DENY");
     show(r, Bytes::from(page))
 }
 
@@ -223,9 +223,9 @@ async fn log_out_in_frame(provider: &Provider, r: &mut Request) -> Outcome {
 
 /// Ends the sessions that the provider names in a token.
 async fn log_out_by_token(provider: &Provider, r: &mut Request) -> Outcome {
-    r.out.fields.set(Known::CacheControl, "no-store");
+    r.response.fields.set(Known::CacheControl, "no-store");
     if r.method() != Method::Post {
-        r.out.fields.append(Known::Allow, "POST");
+        r.response.fields.append(Known::Allow, "POST");
         return Outcome::Status(405);
     }
     let form = match small_body::read(r, LOGOUT_FORM_SIZE_MAX).await {
@@ -252,7 +252,7 @@ async fn log_out_by_token(provider: &Provider, r: &mut Request) -> Outcome {
     match checked {
         Ok(Logout { name, .. }) => {
             end_sessions(provider, r, name).await;
-            r.out.status = 200;
+            r.response.status = 200;
             Outcome::Respond(Body::Empty)
         }
         Err(why) => {
@@ -279,20 +279,20 @@ async fn end_sessions(provider: &Provider, r: &Request, name: SessionName<'_>) {
 
 fn add_cookie(r: &mut Request, provider: &Provider, name: &str, value: Option<&str>) {
     let cookie = session::set_cookie(name, value, provider.is_secure(r));
-    r.out.fields.append("Set-Cookie", Bytes::from(cookie));
+    r.response.fields.append("Set-Cookie", Bytes::from(cookie));
 }
 
 /// Shows a page that is not stored.
 fn show(r: &mut Request, page: Bytes) -> Outcome {
-    r.out.fields.set(Known::CacheControl, "no-store");
-    r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
-    r.out.status = 200;
+    r.response.fields.set(Known::CacheControl, "no-store");
+    r.response.content_type = Bytes::from_static(b"text/html; charset=utf-8");
+    r.response.status = 200;
     Outcome::Respond(Body::Bytes(page))
 }
 
 fn redirect_to(r: &mut Request, location: String) -> Outcome {
-    r.out.fields.set(Known::CacheControl, "no-store");
-    r.out.location = location.into();
+    r.response.fields.set(Known::CacheControl, "no-store");
+    r.response.location = location.into();
     Outcome::Status(302)
 }
 

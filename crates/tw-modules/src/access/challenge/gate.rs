@@ -174,12 +174,12 @@ impl Gate {
             Decision::Pass | Decision::Exempt(_) => Outcome::Pass,
             Decision::Solved(bits) => {
                 self.set_cookie(r, bits);
-                r.out.status = 204;
+                r.response.status = 204;
                 Outcome::Respond(Body::Empty)
             }
             Decision::Waited(bits) => {
                 self.set_cookie(r, WAITED | bits);
-                r.out.location = without_wait_token(r).into();
+                r.response.location = without_wait_token(r).into();
                 Outcome::Status(303)
             }
             Decision::Ask | Decision::LookUp(_) | Decision::Failed(_) => self.refuse(r, result),
@@ -187,15 +187,15 @@ impl Gate {
     }
 
     fn refuse(&self, r: &mut Request, result: ChallengeResult) -> Outcome {
-        r.out.status = 403;
-        r.out.fields.append(Known::CacheControl, "no-store");
+        r.response.status = 403;
+        r.response.fields.append(Known::CacheControl, "no-store");
         let text = if result == ChallengeResult::Asked {
-            r.out.fields.append("Content-Security-Policy", POLICY.as_str());
-            r.out.fields.append("X-Content-Type-Options", "nosniff");
-            r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
+            r.response.fields.append("Content-Security-Policy", POLICY.as_str());
+            r.response.fields.append("X-Content-Type-Options", "nosniff");
+            r.response.content_type = Bytes::from_static(b"text/html; charset=utf-8");
             self.page(r).into()
         } else {
-            r.out.content_type = Bytes::from_static(b"text/plain");
+            r.response.content_type = Bytes::from_static(b"text/plain");
             Bytes::from_static(REFUSAL)
         };
         Outcome::Respond(Body::Bytes(text))
@@ -271,8 +271,8 @@ impl Gate {
         if r.client().scheme() == Scheme::Https {
             cookie.extend_from_slice(b"; Secure");
         }
-        r.out.fields.append(Known::SetCookie, Bytes::from(cookie));
-        r.out.fields.append(Known::CacheControl, "no-store");
+        r.response.fields.append(Known::SetCookie, Bytes::from(cookie));
+        r.response.fields.append(Known::CacheControl, "no-store");
     }
 
     /// Counts and logs something that did not count.

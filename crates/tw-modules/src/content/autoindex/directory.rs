@@ -84,9 +84,9 @@ impl Page {
     // DIFF(nginx): a page with names that are UTF-8 says so.
     pub(crate) fn respond(self, r: &mut Request, content_type: &'static str, charset: &'static str) -> Body {
         let charset = if self.is_utf8 && content_type == "text/html" { "utf-8" } else { charset };
-        r.out.status = 200;
-        r.out.content_type = Bytes::from_static(content_type.as_bytes());
-        r.out.charset = Bytes::from_static(charset.as_bytes());
+        r.response.status = 200;
+        r.response.content_type = Bytes::from_static(content_type.as_bytes());
+        r.response.charset = Bytes::from_static(charset.as_bytes());
         Body::Bytes(self.text.into())
     }
 }

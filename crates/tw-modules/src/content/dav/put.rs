@@ -80,9 +80,9 @@ impl Dav {
 
 fn stored(r: &mut Request, status: u16) -> Outcome {
     if status == 201 {
-        r.out.location = super::escaped(&r.uri.path);
+        r.response.location = super::escaped(&r.uri.path);
     }
-    r.out.status = status;
+    r.response.status = status;
     Outcome::Respond(Body::Empty)
 }
 
@@ -108,7 +108,7 @@ async fn date_file(r: &mut Request, disk: &Disk, file: &File, mtime: Option<i64>
 fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
     let (status, level) = super::status_of_place(error);
     if status == 503 {
-        r.out.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(Known::RetryAfter, "1");
     }
     r.log(level, format_args!("{}", error.on(path)));
     status

@@ -201,7 +201,7 @@ async fn is_missing(r: &mut Request, path: &CString) -> bool {
 impl HeaderFilter for LockRemoval {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
         let is_gone = match r.method() {
-            Method::Delete | Method::Move => matches!(r.out.status, 201 | 204),
+            Method::Delete | Method::Move => matches!(r.response.status, 201 | 204),
             _ => false,
         };
         if is_gone

@@ -71,7 +71,7 @@ impl DavExt {
         }
         let status =
             if is_missing { create(locks, r, (&disk, &path), lock.token, &checks).await? } else { 200 };
-        r.out.fields.set("Lock-Token", Bytes::from(format!("<{}>", lock.token.text())));
+        r.response.fields.set("Lock-Token", Bytes::from(format!("<{}>", lock.token.text())));
         Ok(answer(r, &lock, tw_rt::clock::now(), status))
     }
 
@@ -131,7 +131,7 @@ fn add(
         Err(LockRefused::Locked(root)) => Ok(Some(locked(r, &root))),
         Err(LockRefused::Full) => {
             r.log(Level::Error, format_args!("zone \"{}\" has no room for a lock", locks.zone.name()));
-            r.out.fields.set(Known::RetryAfter, "1");
+            r.response.fields.set(Known::RetryAfter, "1");
             Err(503)
         }
     }

@@ -35,7 +35,7 @@ impl Surrounded {
         if !r.is_subrequest() {
             remove_length(r);
             refuse_ranges(r);
-            r.out.weaken_etag();
+            r.response.weaken_etag();
         }
         let mut before = Vec::new();
         around.before.iter().for_each(|line| line.eval(r, &mut before));

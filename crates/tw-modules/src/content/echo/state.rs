@@ -44,7 +44,7 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "echo_response_status",
-        |r, out| put_number(out, r.out.status.into()),
+        |r, out| put_number(out, r.response.status.into()),
         "Code of the response.",
     ),
 ];
@@ -70,20 +70,20 @@ impl ProgramState {
 
 /// Gives `r` a state of its own: a subrequest shares what its parent has until then.
 pub(super) fn begin(r: &mut Request) {
-    r.facts.states.put(Rc::new(ProgramState::default()));
+    r.extensions.put(Rc::new(ProgramState::default()));
     begin_counting(r);
 }
 
 /// Makes the uses of `$echo_incr` counted.
 pub(super) fn begin_counting(r: &mut Request) {
-    if r.facts.states.get::<UseCount>().is_none() {
-        r.facts.states.put(Rc::new(UseCount::default()));
+    if r.extensions.get::<UseCount>().is_none() {
+        r.extensions.put(Rc::new(UseCount::default()));
     }
 }
 
 /// The state of the program of `r`.
 pub(super) fn of(r: &Request) -> Option<Rc<ProgramState>> {
-    r.facts.states.get()
+    r.extensions.get()
 }
 
 fn item(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -94,7 +94,7 @@ fn item(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn elapsed(r: &Request, out: &mut Vec<u8>) -> Value {
-    let began = of(r).and_then(|state| state.timer.get()).unwrap_or(r.facts.started.at);
+    let began = of(r).and_then(|state| state.timer.get()).unwrap_or(r.context.started.at);
     put_seconds(out, tw_rt::clock::now().saturating_duration_since(began))
 }
 
@@ -114,7 +114,7 @@ fn request_head(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn count(r: &Request, out: &mut Vec<u8>) -> Value {
-    let count = r.facts.states.get::<UseCount>().map_or(1, |count| {
+    let count = r.extensions.get::<UseCount>().map_or(1, |count| {
         count.0.set(count.0.get() + 1);
         count.0.get()
     });

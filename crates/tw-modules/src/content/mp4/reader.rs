@@ -150,7 +150,7 @@ impl Failure {
             }
             None => {
                 r.log(Level::Error, format_args!("{error}"));
-                r.out.fields.set(Known::RetryAfter, "1");
+                r.response.fields.set(Known::RetryAfter, "1");
                 Outcome::Status(503)
             }
         }

@@ -128,7 +128,7 @@ impl Output {
 }
 
 fn report(r: &Request, out: &mut Vec<u8>, put: impl FnOnce(&UploadReport, &mut Vec<u8>) -> Value) -> Value {
-    r.facts.states.get::<UploadReport>().map_or(Value::Missing, |report| put(&report, out))
+    r.extensions.get::<UploadReport>().map_or(Value::Missing, |report| put(&report, out))
 }
 
 /// The variables of templates.

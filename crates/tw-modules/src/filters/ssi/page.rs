@@ -306,7 +306,7 @@ impl SsiPage {
 
     fn config(&mut self, values: &Values<'_>, r: &Request) {
         if let Some(format) = values[commands::TIMEFMT]
-            && let Some(known) = r.facts.states.get::<TimeFormat>()
+            && let Some(known) = r.extensions.get::<TimeFormat>()
         {
             *known.0.borrow_mut() = format.to_vec();
         }

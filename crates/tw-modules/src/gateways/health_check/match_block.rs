@@ -114,7 +114,7 @@ impl HealthCriteria for MatchBlock {
     }
 
     fn failure(&self, r: &Request, body: &[u8]) -> Option<String> {
-        let answer = &r.facts.upstream.answer;
+        let answer = &r.upstream.answer;
         self.tests.failure(answer.status, &answer.fields, body).or_else(|| {
             let is_unset = |template: &Template| matches!(&*template.value(r), b"" | b"0");
             let unset = self.required.iter().find(|(_, template)| is_unset(template));

@@ -37,11 +37,11 @@ impl ConnectResponse {
 
     /// Adds it to the response of `r`.
     pub(super) fn apply(&self, r: &mut Request) {
-        r.out.status_line = self.status_line.clone();
+        r.response.status_line = self.status_line.clone();
         for (name, value) in &self.fields {
             let value = value.value(r);
             if !value.is_empty() {
-                r.out.fields.append(name.clone(), Bytes::from(value));
+                r.response.fields.append(name.clone(), Bytes::from(value));
             }
         }
     }

@@ -67,7 +67,7 @@ pub(super) const ALL: &[VarDef] = &[
 impl TimeoutOverrides {
     /// Settings for `r` in place of `settings`, if it has timeouts of its own. One that is no time is logged and ignored.
     pub(super) fn apply(r: &Request, settings: &UpstreamSettings) -> Option<Box<UpstreamSettings>> {
-        let own = r.facts.states.get::<Self>()?;
+        let own = r.extensions.get::<Self>()?;
         let read = |text: &Option<Vec<u8>>| {
             let text = text.as_deref()?;
             let time = units::msec(text);
@@ -87,14 +87,13 @@ impl TimeoutOverrides {
 }
 
 fn change(r: &mut Request, set: impl FnOnce(&mut TimeoutOverrides)) {
-    let mut own =
-        r.facts.states.get::<TimeoutOverrides>().map_or_else(Default::default, |own| (*own).clone());
+    let mut own = r.extensions.get::<TimeoutOverrides>().map_or_else(Default::default, |own| (*own).clone());
     set(&mut own);
-    r.facts.states.put(Rc::new(own));
+    r.extensions.put(Rc::new(own));
 }
 
 fn put_own(r: &Request, out: &mut Vec<u8>, of: fn(&TimeoutOverrides) -> &Option<Vec<u8>>) -> Value {
-    let own = r.facts.states.get::<TimeoutOverrides>();
+    let own = r.extensions.get::<TimeoutOverrides>();
     put_maybe(out, own.as_deref().and_then(|own| of(own).as_deref()))
 }
 

@@ -98,8 +98,8 @@ impl InjectedContext<'_> {
 /// Context of the current attempt of `r`, if one is injected.
 // DIFF(nginx): the parent is the span of the attempt, which nginx does not have, so that a server's spans are below it.
 pub(crate) fn injected(r: &Request) -> Option<InjectedContext<'_>> {
-    let trace = r.facts.trace.get().filter(|trace| trace.is_injected)?;
-    let attempts = r.facts.upstream.attempts.len();
+    let trace = r.context.trace.get().filter(|trace| trace.is_injected)?;
+    let attempts = r.upstream.attempts.len();
     let (span_id, flags) = match attempts.checked_sub(1) {
         Some(nth) if trace.is_sampled() => (trace.attempt_id(nth), SAMPLED),
         _ => (trace.span_id, u8::from(trace.is_sampled())),

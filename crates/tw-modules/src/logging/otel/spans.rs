@@ -80,7 +80,7 @@ pub(super) fn encode(r: &Request, trace: &RequestTrace, settings: &SpanSettings<
         encoded.add(|span| of_request.lookup(lookup, *id, span));
     }
     let mut nth = 0;
-    for pass in r.facts.upstream.passes() {
+    for pass in r.upstream.passes() {
         for (resends, attempt) in pass.attempts.iter().enumerate() {
             let id = trace.attempt_id(nth);
             encoded.add(|span| of_request.attempt(id, (attempt, pass.url, resends), span));
@@ -165,7 +165,7 @@ impl RequestSpans<'_> {
         let kind = if r.is_subrequest() { INTERNAL } else { SERVER };
         let id = trace.span_id;
         let parent = trace.parent;
-        let began = r.facts.started.at;
+        let began = r.context.started.at;
         let ended = now;
         self.head(&SpanHead { id, parent, kind, name: &name, began, ended }, span);
         let mut attributes = Attributes { span, custom: settings.attributes };
@@ -175,7 +175,7 @@ impl RequestSpans<'_> {
             self.client(&mut attributes);
             self.server(&mut attributes);
         }
-        let status = r.state.error_status.unwrap_or(r.out.status);
+        let status = r.state.error_status.unwrap_or(r.response.status);
         attributes.number("http.status_code", u64::from(status));
         attributes.number("http.response.status_code", u64::from(status));
         if status >= 500 {

@@ -69,9 +69,9 @@ impl Handler for Display {
             return Step::status(405);
         }
         let Some(zone) = &self.0.zone else { return Step::status(500) };
-        r.out.status = 200;
+        r.response.status = 200;
         for (name, value) in [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")] {
-            r.out.fields.append(name, value);
+            r.response.fields.append(name, value);
         }
         let format = match Endpoint::of(&r.uri.path) {
             Endpoint::Control => return Step::Wait(Box::pin(control(&self.0, zone, r))),
@@ -80,7 +80,7 @@ impl Handler for Display {
         };
         if format == DisplayFormat::Html {
             let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
-            r.out.fields.append_copy("Content-Security-Policy", status_page::policy(&nonce).as_bytes());
+            r.response.fields.append_copy("Content-Security-Policy", status_page::policy(&nonce).as_bytes());
             return respond(r, b"text/html; charset=utf-8", PAGE.replace(status_page::NONCE, &nonce));
         }
         Step::Wait(Box::pin(async move {
@@ -104,14 +104,14 @@ impl Handler for Display {
                     b"application/json"
                 }
             };
-            r.out.content_type = Bytes::from_static(content_type);
+            r.response.content_type = Bytes::from_static(content_type);
             Outcome::Respond(Body::Bytes(out.into()))
         }))
     }
 }
 
 fn respond<'a>(r: &mut Request, content_type: &'static [u8], body: String) -> Step<'a> {
-    r.out.content_type = Bytes::from_static(content_type);
+    r.response.content_type = Bytes::from_static(content_type);
     Step::Now(Outcome::Respond(Body::Bytes(body.into())))
 }
 
@@ -124,7 +124,7 @@ async fn control(vts: &Vts, zone: &TrafficZone, r: &mut Request) -> Outcome {
     let mut report = Report::new(r, vts, zone);
     let mut out = String::new();
     request.run(&mut report, &mut out).await;
-    r.out.content_type = Bytes::from_static(b"application/json");
+    r.response.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))
 }
 

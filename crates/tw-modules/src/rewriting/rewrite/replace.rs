@@ -99,7 +99,7 @@ impl Replacement {
                     location.push(if *has_args == HasArgs::Yes { b'&' } else { b'?' });
                     location.extend_from_slice(&r.uri.args);
                 }
-                r.out.location = location.into();
+                r.response.location = location.into();
             }
             Text::Uri(path, args) => {
                 let new_args = args.as_ref().map(|args| {

@@ -50,19 +50,19 @@ impl ReturnResponse {
             return Outcome::Status(self.status);
         }
         // The text may ask for `$status`.
-        r.out.status = self.status;
+        r.response.status = self.status;
         let value = self.text.as_ref().map_or_else(Vec::new, |text| text.value(r));
         match self.status {
             301 | 302 | 303 | 307 | 308 => {
-                r.out.location = value.into();
+                r.response.location = value.into();
                 Outcome::Status(self.status)
             }
             444 => Outcome::Status(444),
             _ => {
                 // What has led here may have said it already.
-                if r.out.content_type.is_empty() {
+                if r.response.content_type.is_empty() {
                     let core = r.plan().core.clone();
-                    r.out.content_type =
+                    r.response.content_type =
                         core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
                 }
                 Outcome::Respond(Body::Bytes(Bytes::from(value)))

@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
         replacement.apply(r, scratch);
         self.captures = Captures::Plain;
         if let AfterMatch::Redirect(status) = replacement.then() {
-            self.log(r, format_args!("rewritten redirect: \"{}\"", Text(&r.out.location)));
+            self.log(r, format_args!("rewritten redirect: \"{}\"", Text(&r.response.location)));
             return Err(Stop::Decided(Outcome::Status(status)));
         }
         let path = Text(&r.uri.path);

@@ -79,7 +79,7 @@ impl CompressionRules {
         if !self.applies_to(r, &body) {
             return body;
         }
-        r.out.varies_by_coding = true;
+        r.response.varies_by_coding = true;
         if !is_allowed(r) {
             return body;
         }
@@ -110,10 +110,10 @@ impl CompressionRules {
                 self.stream(body, Pieces::Many(Some(share)))
             }
         };
-        r.out.fields.set(Known::ContentEncoding, self.spec.coding().word());
+        r.response.fields.set(Known::ContentEncoding, self.spec.coding().word());
         remove_length(r);
         refuse_ranges(r);
-        r.out.weaken_etag();
+        r.response.weaken_etag();
         body
     }
 
@@ -141,11 +141,11 @@ impl CompressionRules {
 
     fn applies_to(&self, r: &Request, body: &Body) -> bool {
         let is_encoded =
-            || r.out.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
-        matches!(r.out.status, 200 | 403 | 404)
+            || r.response.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
+        matches!(r.response.status, 200 | 403 | 404)
             && !is_encoded()
             && length(r, body).is_none_or(|length| length >= self.min_length)
-            && self.types.contain(&r.out)
+            && self.types.contain(&r.response)
     }
 
     /// Returns `true` if so many bytes can be compressed in this turn.
@@ -209,7 +209,7 @@ impl CompressionRules {
 
 /// Length of the response before it is compressed. A response to HEAD may have no body and still have a length.
 fn length(r: &Request, body: &Body) -> Option<u64> {
-    match r.out.fields.get_known(Known::ContentLength) {
+    match r.response.fields.get_known(Known::ContentLength) {
         Some(value) => num::parse(value),
         None => body.len(),
     }

@@ -131,18 +131,18 @@ impl BackgroundFetch {
     /// Starts the fetch in the background of `r`. Returns false if that is not possible.
     pub(super) fn start(self, r: &Request) -> bool {
         let prepare = |r: &mut Request| {
-            r.facts.upstream.cache.is_update = true;
-            r.facts.states.put(Rc::new(PendingFetch(Cell::new(Some(self)))));
+            r.upstream.cache.is_update = true;
+            r.extensions.put(Rc::new(PendingFetch(Cell::new(Some(self)))));
         };
         background_subrequest::run_again(r, prepare).is_ok()
     }
 
     /// Takes the fetch that `r` carries out.
     pub(super) fn take(r: &Request) -> Option<Self> {
-        if !r.facts.upstream.cache.is_update {
+        if !r.upstream.cache.is_update {
             return None;
         }
-        r.facts.states.get::<PendingFetch>()?.0.take()
+        r.extensions.get::<PendingFetch>()?.0.take()
     }
 }
 
@@ -152,7 +152,7 @@ impl Lookup {
     pub(super) fn update_in_background(&self, r: &mut Request, settings: &CacheSettings) -> bool {
         let purpose = FetchPurpose::Update;
         let Some(permit) = FetchPermit::take(&self.cache.zone, purpose, settings.background_max) else {
-            r.facts.upstream.cache.why = Some(MissReason::BackgroundMax);
+            r.upstream.cache.why = Some(MissReason::BackgroundMax);
             return true;
         };
         BackgroundFetch { purpose, permit, lead: None, entry: None, other: None }.start(r)
@@ -163,9 +163,9 @@ impl Lookup {
         if !matches!(r.method(), Method::Get | Method::Head) || self.is_range_beyond_max(r, settings) {
             return false;
         }
-        let why = r.facts.upstream.cache.why;
+        let why = r.upstream.cache.why;
         let may = self.permits_storing(r, settings);
-        r.facts.upstream.cache.why = why;
+        r.upstream.cache.why = why;
         may
     }
 }

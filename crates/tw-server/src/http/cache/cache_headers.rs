@@ -11,7 +11,7 @@ use crate::http::request::Request;
 
 /// Adds both to the head of a response to `r`, stored or not.
 pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &ForwardRules) {
-    let facts = &r.facts.upstream.cache;
+    let facts = &r.upstream.cache;
     if facts.cache.is_none() {
         return;
     }
@@ -19,11 +19,11 @@ pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules
         && let Some(age) = facts.age
         && !rules.hidden.has(b"Age", Some(Known::Age))
     {
-        r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
+        r.response.fields.set(Known::Age, Bytes::from(age.to_string()));
     }
     let Some(field) = &settings.status_field else { return };
-    let facts = &r.facts.upstream.cache;
-    let answered = r.facts.upstream.last().filter(|last| last.failure.is_none() && last.status != 0);
+    let facts = &r.upstream.cache;
+    let answered = r.upstream.last().filter(|last| last.failure.is_none() && last.status != 0);
     let now = tw_rt::clock::unix().secs;
     let mut value = Vec::new();
     let status = CacheStatus {
@@ -37,5 +37,5 @@ pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules
         detail: facts.why.map(MissReason::word),
     };
     status.write(&mut value);
-    r.out.fields.append("Cache-Status", Bytes::from(value));
+    r.response.fields.append("Cache-Status", Bytes::from(value));
 }

@@ -52,7 +52,7 @@ impl CachedHead {
 
 /// Responds with an entry of this age, in seconds.
 pub(super) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> CachedResponse {
-    let facts = &mut r.facts.upstream.cache;
+    let facts = &mut r.upstream.cache;
     (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
     let body = match &entry.body {
         Some(body) if body.is_empty() => Body::Empty,

@@ -56,7 +56,7 @@ impl Lookup {
                 ..UpstreamConditions::default()
             });
         }
-        let facts = &r.facts.upstream.cache;
+        let facts = &r.upstream.cache;
         Some(match settings.validates() {
             true => UpstreamConditions {
                 since: facts.last_modified.clone(),

@@ -113,7 +113,7 @@ impl Lookup {
             len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk)?)),
         };
         self.cache.zone.counts.collapsed.add(1);
-        let facts = &mut r.facts.upstream.cache;
+        let facts = &mut r.upstream.cache;
         (facts.status, facts.is_collapsed) = (Some(UpstreamCacheStatus::Hit), facts.forward.is_some());
         facts.follows = true;
         facts.age = Some(policy::current_age(&meta.lifetime, now));

@@ -288,7 +288,7 @@ impl Lookup {
         self.set_forwarded(r, UpstreamCacheStatus::Miss, ForwardReason::Miss);
         let ready = self.join(r, rules, &winner.fill, winner.begun)?;
         self.set_status(r, UpstreamCacheStatus::Miss);
-        r.facts.upstream.cache.why = Some(MissReason::Hedged);
+        r.upstream.cache.why = Some(MissReason::Hedged);
         Some(ready)
     }
 }

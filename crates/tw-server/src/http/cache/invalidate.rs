@@ -37,7 +37,7 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
             let _ = part.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
         }
     }
-    let facts = &mut r.facts.upstream.cache;
+    let facts = &mut r.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache as Arc<dyn UsedCache>), Some(ForwardReason::Method));
     LookupResult::None
 }
@@ -63,7 +63,7 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
 /// Removes the response of `r` from its cache, stored or still being received: it is of another version than the rest of its
 /// object. Never waits: the file is removed in the background.
 pub fn discard(r: &Request) {
-    let facts = &r.facts.upstream.cache;
+    let facts = &r.upstream.cache;
     let cache = facts
         .cache
         .clone()
@@ -75,7 +75,7 @@ pub fn discard(r: &Request) {
 
 /// Keys of the stored responses that the response makes invalid.
 fn keys(r: &mut Request, settings: &CacheSettings, rewrite: &dyn RewriteFields) -> Vec<Key> {
-    let answer = &r.facts.upstream.answer;
+    let answer = &r.upstream.answer;
     // Rewritten as for the client: a `Location` may name the upstream server.
     let mut fields = Fields::new();
     for name in ["Location", "Content-Location"] {

@@ -136,22 +136,22 @@ impl Lookup {
         };
         // DIFF(nginx): a response to a request with a body is not stored where the next request, with another body, would get it.
         if purge.is_none() && !settings.serves_body(r, sent) {
-            let facts = &mut r.facts.upstream.cache;
+            let facts = &mut r.upstream.cache;
             facts.cache = Some(cache as Arc<dyn UsedCache>);
             (facts.forward, facts.why) = (Some(ForwardReason::Bypass), Some(MissReason::RequestBody));
             return LookupResult::None;
         }
         let mut text = Vec::with_capacity(KEY_ROOM);
-        r.facts.upstream.cache.part.set(None);
+        r.upstream.cache.part.set(None);
         match &settings.key {
             Some(key) => key.eval(r, &mut text),
             None => default_key(r, &mut text),
         }
-        let part = r.facts.upstream.cache.part.get();
+        let part = r.upstream.cache.part.get();
         let text = Bytes::from(text);
         let key = Key::of(&text);
         let (all, cache) = (cache.clone(), cache.owner(key).clone());
-        let facts = &mut r.facts.upstream.cache;
+        let facts = &mut r.upstream.cache;
         (facts.key, facts.cache, facts.follows) =
             (text.clone(), Some(cache.clone() as Arc<dyn UsedCache>), false);
         if let Some(request) = purge {
@@ -161,12 +161,12 @@ impl Lookup {
         if cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await.is_err()
         {
             // The purges are not known: the request goes to the origin server, and nothing is stored.
-            r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
+            r.upstream.cache.why = Some(MissReason::SlowDisk);
             return LookupResult::None;
         }
         let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
-        let continuation = r.facts.states.get::<PendingContinuation>().and_then(|pending| pending.0.take());
+        let continuation = r.extensions.get::<PendingContinuation>().and_then(|pending| pending.0.take());
         let mut lookup = Self {
             cache,
             text,
@@ -196,7 +196,7 @@ impl Lookup {
                 return LookupResult::Forward(Box::new(lookup));
             }
         }
-        if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
+        if std::mem::take(&mut r.upstream.cache.is_anew) || settings.is_bypassed(r) {
             lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, ForwardReason::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
                 return LookupResult::Status(lookup.unsatisfiable(r));
@@ -228,7 +228,7 @@ impl Lookup {
             if matches!(usage, Reuse::Fresh { .. } | Reuse::Accepted { .. })
                 && let LookupStep::Ready(ready) = self.use_entry(r, settings, entry, state, hit)
             {
-                r.facts.upstream.cache.cache = Some(self.cache.clone() as Arc<dyn UsedCache>);
+                r.upstream.cache.cache = Some(self.cache.clone() as Arc<dyn UsedCache>);
                 return Some(ready);
             }
         }
@@ -240,7 +240,7 @@ impl Lookup {
     async fn find_response(mut self, r: &mut Request, settings: &CacheSettings) -> LookupResult {
         let until = tw_rt::clock::now() + settings.lock_timeout;
         let rules = &*settings.rules;
-        let is_update = r.facts.upstream.cache.is_update;
+        let is_update = r.upstream.cache.is_update;
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
         let may_hedge =
@@ -309,7 +309,7 @@ impl Lookup {
             Reuse::Fresh { age } => {
                 self.refresh_ahead(r, settings, &entry, state, now);
                 self.set_served(r, UpstreamCacheStatus::Hit);
-                r.facts.upstream.cache.hit = Some(hit);
+                r.upstream.cache.hit = Some(hit);
                 LookupStep::Ready(serve_entry(r, entry, age))
             }
             Reuse::Accepted { age } => {
@@ -356,7 +356,7 @@ impl Lookup {
             u64::from(counted.uses)
         });
         if uses < settings.min_uses {
-            r.facts.upstream.cache.why = Some(MissReason::MinUses);
+            r.upstream.cache.why = Some(MissReason::MinUses);
             return LookupStep::Forward;
         }
         LookupStep::Fetch
@@ -446,7 +446,7 @@ impl Lookup {
     /// Returns true if the request and the disk permit its response to be stored. If not, other requests do not wait for it.
     pub(super) fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
         if !self.cache.permits_storing(self.key, &|level, message| r.log(level, message)) {
-            r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
+            r.upstream.cache.why = Some(MissReason::SlowDisk);
             return false;
         }
         if !settings.is_rfc9111() {
@@ -457,7 +457,7 @@ impl Lookup {
             () if policy::wants_nothing_stored(&r.head, &settings.rules) => NoStoreReason::RequestNoStore,
             () => return true,
         };
-        r.facts.upstream.cache.why = Some(why.into());
+        r.upstream.cache.why = Some(why.into());
         false
     }
 
@@ -499,7 +499,7 @@ impl Lookup {
             Window::Closed => settings.use_stale.has(RetryOn::UPDATING),
             Window::Forbidden => false,
         };
-        if !is_allowed || r.facts.upstream.cache.is_update {
+        if !is_allowed || r.upstream.cache.is_update {
             return None;
         }
         // A permission of the response itself is enough (RFC 5861 section 3).
@@ -516,7 +516,7 @@ impl Lookup {
     }
 
     pub(super) fn keep_stale(&mut self, r: &mut Request, entry: Rc<OpenEntry>) {
-        let facts = &mut r.facts.upstream.cache;
+        let facts = &mut r.upstream.cache;
         let fields = &entry.meta.fields;
         let found = policy::validators(entry.meta.status, fields);
         let last_modified = found.last_modified.and_then(|_| fields.share(b"Last-Modified"));
@@ -532,24 +532,24 @@ impl Lookup {
     }
 
     pub(super) fn set_status(&self, r: &mut Request, status: UpstreamCacheStatus) {
-        r.facts.upstream.cache.status = Some(status);
+        r.upstream.cache.status = Some(status);
     }
 
     /// Notes that the request is forwarded, or would be.
     pub(super) fn set_forwarded(&self, r: &mut Request, status: UpstreamCacheStatus, forward: ForwardReason) {
         self.set_status(r, status);
-        r.facts.upstream.cache.forward = Some(forward);
+        r.upstream.cache.forward = Some(forward);
     }
 
     /// Notes that a stored response is served without forwarding the request.
     pub(super) fn set_served(&self, r: &mut Request, status: UpstreamCacheStatus) {
         self.set_status(r, status);
-        r.facts.upstream.cache.forward = None;
+        r.upstream.cache.forward = None;
     }
 
     /// Fails a request with `only-if-cached` (RFC 9111 section 5.2.1.7). Returns the status.
     fn unsatisfiable(&self, r: &mut Request) -> u16 {
-        r.facts.upstream.cache.why = Some(MissReason::OnlyIfCached);
+        r.upstream.cache.why = Some(MissReason::OnlyIfCached);
         504
     }
 
@@ -582,7 +582,7 @@ pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     let origin = r.state.origin;
     let prepare = |r: &mut Request| {
         r.state.origin = origin;
-        r.facts.states.put(Rc::new(PendingContinuation(Cell::new(Some(continuation)))));
+        r.extensions.put(Rc::new(PendingContinuation(Cell::new(Some(continuation)))));
     };
     // With too many background requests the fill ends with what it has.
     let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
@@ -603,6 +603,6 @@ enum LookupStep {
 }
 
 fn forward_because(r: &mut Request, why: MissReason) -> LookupStep {
-    r.facts.upstream.cache.why = Some(why);
+    r.upstream.cache.why = Some(why);
     LookupStep::Forward
 }

@@ -209,14 +209,14 @@ impl Handler for PurgeLocation {
             let scope = PurgeScope::of_text(&self.key.value(r));
             match purge::run(r, &self.cache, &scope, Purge::Hard).await {
                 Ok(purge::PurgeOutcome::Done) => {
-                    r.out.status = 200;
-                    r.out.content_type = Bytes::from_static(b"text/plain");
+                    r.response.status = 200;
+                    r.response.content_type = Bytes::from_static(b"text/plain");
                     Outcome::Respond(Body::Bytes(Bytes::from_static(PURGED)))
                 }
                 Ok(purge::PurgeOutcome::Nothing) => Outcome::Status(404),
                 Ok(purge::PurgeOutcome::Queued) => {
-                    r.out.status = 202;
-                    r.out.content_type = Bytes::from_static(b"text/plain");
+                    r.response.status = 202;
+                    r.response.content_type = Bytes::from_static(b"text/plain");
                     Outcome::Respond(Body::Bytes(Bytes::from_static(QUEUED)))
                 }
                 Ok(purge::PurgeOutcome::Unpublished) => Outcome::Status(503),

@@ -130,7 +130,7 @@ impl Lookup {
         let hits = state.hits.max(entry.refresh_pace.count_hit());
         let is_due = ahead.is_due(&entry.meta.lifetime, u64::from(hits) + 1, now);
         // A fetch in progress renews the entry.
-        if !is_due || state.is_claimed || r.facts.upstream.cache.is_update {
+        if !is_due || state.is_claimed || r.upstream.cache.is_update {
             return;
         }
         let now = tw_rt::clock::now();

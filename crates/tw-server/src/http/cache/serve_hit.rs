@@ -18,14 +18,14 @@ pub(crate) fn serve_hit(
     rewrite: &dyn RewriteFields,
     ready: CachedResponse,
 ) -> Outcome {
-    ready.head.restore(&mut r.facts.upstream.answer);
+    ready.head.restore(&mut r.upstream.answer);
     if let Some(outcome) = forward_head::accel_redirect(r, rules) {
-        r.facts.upstream.cache.cancel_hit();
+        r.upstream.cache.cancel_hit();
         return outcome;
     }
-    let status = r.facts.upstream.answer.status;
+    let status = r.upstream.answer.status;
     if forward_head::is_intercepted(r, rules, status) {
-        r.facts.upstream.cache.cancel_hit();
+        r.upstream.cache.cancel_hit();
         return forward_head::intercepted(r, status);
     }
     forward_head::forward_head(r, rules, rewrite);
@@ -40,7 +40,7 @@ pub(crate) fn serve_hit(
 
 /// Body of a response to HEAD: no bytes, of the length that the upstream server has announced.
 pub(crate) fn head_body(r: &Request) -> Body {
-    let answer = &r.facts.upstream.answer;
+    let answer = &r.upstream.answer;
     let field = answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
     Body::Pull(Box::new(AnnouncedLength(answer.content_length.max(field))))
 }
@@ -51,5 +51,5 @@ pub(crate) fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ran
     r.state.conditions =
         if settings.is_rfc9111() { ConditionCheck::OpenByRfc9110 } else { ConditionCheck::Open };
     r.state.ranges = ranges;
-    r.out.fields.remove_known(Known::AcceptRanges);
+    r.response.fields.remove_known(Known::AcceptRanges);
 }

@@ -67,7 +67,7 @@ impl Lookup {
         settings: &CacheSettings,
         ignored: IgnoredHeaders,
     ) -> Result<CachedResponse, Box<Self>> {
-        let status = r.facts.upstream.answer.status;
+        let status = r.upstream.answer.status;
         // What is stored is better than an error, and nobody waits for this response.
         if status >= 500 && self.purpose.is_some_and(|purpose| purpose != FetchPurpose::Update) {
             self.lead = None;
@@ -138,7 +138,7 @@ impl Lookup {
             Some(variant) => claim.variant(variant, super::seconds(now)).ok(),
             None => Some(claim),
         };
-        let update = &r.facts.upstream.answer.fields;
+        let update = &r.upstream.answer.fields;
         let freshened = if policy::is_about(&meta.etag, update, rules) {
             policy::merge(&mut meta.fields, update, rules);
             add_date(&mut meta.fields, now, rules);
@@ -157,7 +157,7 @@ impl Lookup {
         let lifetime = match freshened {
             Ok(lifetime) => lifetime,
             Err(why) => {
-                r.facts.upstream.cache.why = Some(why);
+                r.upstream.cache.why = Some(why);
                 // An entry that may not be stored any more is removed, unless that is because of this client only.
                 if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
@@ -193,7 +193,7 @@ impl Lookup {
     ) -> Option<StoreDecision> {
         let stall_age = settings.lock.then_some(settings.lock_age);
         if let Some(continuation) = self.continuation.take() {
-            let answer = &r.facts.upstream.answer;
+            let answer = &r.upstream.answer;
             let delivery = continuation.accept(answer.status, &answer.fields);
             if delivery.is_none() {
                 r.log(
@@ -209,7 +209,7 @@ impl Lookup {
         match self.prepare_entry(r, settings, ignored_fields(ignored), leading, stall_age) {
             Ok(entry) => Some(StoreDecision::Entry(Box::new(entry))),
             Err((leading, why)) => {
-                r.facts.upstream.cache.why = Some(why);
+                r.upstream.cache.why = Some(why);
                 // The response to another request may be storable.
                 let is_of_request = why == NoStoreReason::Authorization.into();
                 leading.lead.give_up(if is_of_request {
@@ -230,7 +230,7 @@ impl Lookup {
         leading: StorePermit,
         stall_age: Option<Duration>,
     ) -> Result<EntryResponse, (StorePermit, MissReason)> {
-        let answer = &r.facts.upstream.answer;
+        let answer = &r.upstream.answer;
         if settings.skips_storing(r) {
             return Err((leading, MissReason::NoCacheSet));
         }
@@ -282,7 +282,7 @@ impl Lookup {
         };
         let leading = StorePermit { lead, claim };
         let Some(disk) = r.disk().cloned() else { return Err((leading, MissReason::NoThreadPool)) };
-        let answer = &r.facts.upstream.answer;
+        let answer = &r.upstream.answer;
         let mut fields = answer.fields.clone();
         policy::exclude(&mut fields, rules, ignored);
         add_date(&mut fields, now, rules);
@@ -309,7 +309,7 @@ impl Lookup {
             Ok(size) => size,
             Err(why) => return Err((leading, why.into())),
         };
-        let facts = &mut r.facts.upstream.cache;
+        let facts = &mut r.upstream.cache;
         (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));
         Ok(EntryResponse { cache: self.cache.clone(), leading, meta, disk, quota, stall_age })
     }
@@ -338,7 +338,7 @@ impl StoreDecision {
     pub(crate) fn store_stream(self, r: &Request, origin: Box<dyn BodyOrigin>, rate: Option<u64>) -> Body {
         match self {
             Self::Entry(entering) => {
-                let len = r.facts.upstream.answer.content_length;
+                let len = r.upstream.answer.content_length;
                 let fill = entering.begin(len);
                 if let Some(rate) = rate {
                     fill.expect_rate(rate);

@@ -28,13 +28,13 @@ pub(crate) enum Delimiter {
 /// Decides how the end of the body is marked.
 pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
     // Only a chunked body can have trailers. A head alone says what it would say without them.
-    if r.out.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
-        r.out.content_length = None;
+    if r.response.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
+        r.response.content_length = None;
     }
     let delimiter = delimiter(r);
     match delimiter {
         Delimiter::None => {
-            r.out.content_length = None;
+            r.response.content_length = None;
             return (delimiter, Body::Empty);
         }
         Delimiter::Close => r.state.after = After::Close,
@@ -45,8 +45,8 @@ pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
 
 /// Delimiter of a body of this length.
 pub(crate) fn delimiter(r: &Request) -> Delimiter {
-    match r.out.content_length {
-        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
+    match r.response.content_length {
+        _ if matches!(r.response.status, 100..=199 | 204 | 304) => Delimiter::None,
         Some(_) => Delimiter::Length,
         // RFC 9112, section 6.1: may be left out, and as in nginx it is. What GET would say depends on what it finds.
         None if r.method() == Method::Head => Delimiter::None,
@@ -62,7 +62,8 @@ fn may_be_chunked(r: &Request) -> bool {
 /// Writes the head into the loop's buffer and returns its length.
 pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimiter) -> usize {
     let connection = connection_field(conn, r);
-    let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
+    let server =
+        if r.response.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
     let mut address = Vec::new();
     let location_base = prepare_response::location_base(r, &mut address);
     let context = EncodeContext {
@@ -72,17 +73,17 @@ pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimit
         connection,
         chunked: delimiter == Delimiter::Chunked,
         location_base,
-        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
+        vary_accept_encoding: r.response.varies_by_coding && r.plan().core.compression.vary,
     };
     let mut out = conn.client.event_loop.buffers.head_out.borrow_mut();
     out.clear();
-    r.out.encode_h1(&context, &mut out);
+    r.response.encode_h1(&context, &mut out);
     out.len()
 }
 
 /// Decides whether the connection stays, and says so.
 fn connection_field(conn: &Http1Connection, r: &mut Request) -> ConnectionField {
-    if r.out.status == 101 {
+    if r.response.status == 101 {
         return ConnectionField::Upgrade;
     }
     let keep = r.plan().core.keepalive;

@@ -37,7 +37,7 @@ const COPY_MAX: usize = 4 << 10;
 /// Bytes of small parts that are sent together.
 const GATHER_MAX: usize = 32 << 10;
 
-/// Sends the response whose head is `r.out`.
+/// Sends the response whose head is `r.response`.
 pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body) {
     let body = match body {
         Body::Upgraded(upgraded) => {
@@ -55,7 +55,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
         r.state.after = After::Close;
         (delimiter, 0)
     } else {
-        r.debug(format_args!("http response: {}, {delimiter:?}", r.out.status));
+        r.debug(format_args!("http response: {}, {delimiter:?}", r.response.status));
         let head_len = response_head::encode(conn, r, delimiter);
         (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
     };
@@ -81,7 +81,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
 /// Sends a head after which the connection belongs to another protocol. Returns what the client has sent behind its request,
 /// unless sending failed. The memory that the request does not need for its log line is given back.
 async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Bytes> {
-    r.out.content_length = None;
+    r.response.content_length = None;
     let head_len = response_head::encode(conn, r, Delimiter::None);
     r.costs.sent.head = head_len as u64;
     r.state.after = After::Abort;
@@ -96,10 +96,10 @@ async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Byt
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     r.head.shrink();
-    r.out.fields.shrink();
+    r.response.fields.shrink();
     r.bindings.shrink();
-    r.facts.upstream.answer.fields.shrink();
-    r.facts.upstream.spare_head.take();
+    r.upstream.answer.fields.shrink();
+    r.upstream.spare_head.take();
     Some(early)
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn inform(conn: &Http1Connection, r: &mut Request) {
         return;
     }
     let mut hints = Vec::new();
-    response::encode_early_hints(&r.facts.upstream.answer.fields, &mut hints);
+    response::encode_early_hints(&r.upstream.answer.fields, &mut hints);
     if let Ok(written) = write_now(conn, &hints) {
         r.count_sent(written);
         if written < hints.len() {
@@ -247,7 +247,7 @@ async fn pull(
     timeout: Duration,
     mut pace: Option<&mut SendRate>,
 ) -> Result<(), SendError> {
-    let promised = if delimiter == Delimiter::Length { r.out.content_length } else { None };
+    let promised = if delimiter == Delimiter::Length { r.response.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
     let mut holds = body.holds_head();
@@ -320,12 +320,12 @@ async fn ahead<F: Future>(body: &mut Body, writing: F) -> F::Output {
 
 /// Ends a chunked body: the last chunk, and the trailers.
 fn push_end(r: &mut Request, out: &mut Vec<u8>) {
-    if r.out.trailers.is_none() {
+    if r.response.trailers.is_none() {
         return out.extend_from_slice(BODY_END);
     }
     prepare_response::fill_trailers(r);
     out.extend_from_slice(LAST_CHUNK);
-    if let Some(trailers) = &r.out.trailers {
+    if let Some(trailers) = &r.response.trailers {
         response::push_fields(trailers, out);
     }
 }

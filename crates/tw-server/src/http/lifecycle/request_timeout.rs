@@ -36,13 +36,13 @@ const GATEWAY_TIMEOUT: u16 = 504;
 
 /// Answers `r` within the time that its location grants.
 pub(super) async fn respond(r: &mut Request, head: Result<(), u16>) {
-    let deadline = Rc::new(RequestDeadline::new(r.facts.started.at));
+    let deadline = Rc::new(RequestDeadline::new(r.context.started.at));
     deadline.set(r.plan().core.request_timeout);
     r.body.note_waits(&deadline);
-    r.facts.deadline = Some(deadline.clone());
+    r.context.deadline = Some(deadline.clone());
     let answered = before(&deadline, super::respond::<true>(r, head)).await;
     // From here on no location sets it.
-    r.facts.deadline = None;
+    r.context.deadline = None;
     if answered.is_err() {
         end(r, &deadline).await;
     }
@@ -67,7 +67,7 @@ async fn before<F: Future>(deadline: &RequestDeadline, future: F) -> Result<F::O
 
 /// Ends a request whose time is over.
 async fn end(r: &mut Request, deadline: &RequestDeadline) {
-    r.facts.upstream.time_out();
+    r.upstream.time_out();
     if has_begun(r) {
         r.log(Level::Warn, format_args!("\"request_timeout\" is over while sending response to client"));
         return cut(r);
@@ -84,7 +84,7 @@ async fn end(r: &mut Request, deadline: &RequestDeadline) {
     r.state.error_pages = ErrorPages::Allowed;
     r.state.error_status = None;
     r.state.retry_after = None;
-    r.out.reset(200);
+    r.response.reset(200);
     deadline.set_at(tw_rt::clock::now() + ERROR_TIME);
     let answered = before(deadline, async {
         let body = match status {
@@ -104,7 +104,7 @@ async fn end(r: &mut Request, deadline: &RequestDeadline) {
             format_args!("\"request_timeout\" is over, and so is the time for its error page"),
         );
         if !has_begun(r) {
-            (r.out.status, r.state.error_status) = (status, None);
+            (r.response.status, r.state.error_status) = (status, None);
         }
         cut(r);
     }

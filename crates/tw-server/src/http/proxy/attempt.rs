@@ -155,7 +155,7 @@ pub(super) async fn run<C: Codec + Clone>(
     if let Some(exchange) = slot {
         exchange.lease.header(now_ms());
     }
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.header = Some(attempt.elapsed());
     }
     Ok(())
@@ -199,11 +199,11 @@ fn record_selection<C>(
 ) -> Result<Lease, AttemptError> {
     match found {
         Ok(lease) => {
-            r.facts.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
+            r.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
             Ok(lease)
         }
         Err(failure) => {
-            r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
+            r.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
             Err(AttemptError::before_sending(failure.at(AttemptStage::Connecting), None))
         }
     }
@@ -286,7 +286,7 @@ fn begin_exchange<C: Codec + Clone>(
         retry: None,
     });
     if exchange.codec.is_connect() {
-        r.facts.upstream.answer.status = 200;
+        r.upstream.answer.status = 200;
         return Ok(());
     }
     let connection_use = ConnectionUse::of(exchange.connection.is_reused());
@@ -361,7 +361,7 @@ async fn acquire_stream<C>(
 fn begin_on(r: &mut Request, connection: &UpstreamConnection) {
     connection.sent.set(0);
     connection.received.set(0);
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.connected = Some(attempt.elapsed());
     }
 }
@@ -428,7 +428,7 @@ fn end_unanswered<C>(r: &mut Request, exchange: Option<Exchange<C>>, unsent: Sen
 
 /// Records the bytes sent and received so far for the variables and the log.
 fn record_traffic(r: &mut Request, connection: &UpstreamConnection) {
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         (attempt.sent, attempt.received) = connection.traffic();
     }
 }
@@ -522,8 +522,8 @@ fn parse_head<C: Codec>(
     hinted: &mut usize,
 ) -> Result<Option<Bytes>, UpstreamFailure> {
     loop {
-        let event = codec.read(&mut input, &mut r.facts.upstream.answer);
-        let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
+        let event = codec.read(&mut input, &mut r.upstream.answer);
+        let warnings = std::mem::take(&mut r.upstream.answer.warnings);
         log_warnings(r, warnings, AttemptStage::ReadingHead);
         match event? {
             Event::NeedMore => return Ok(None),

@@ -10,7 +10,7 @@ use crate::http::request::Request;
 /// Forwards an interim response. `hinted` counts the bytes of early hints of this response; those beyond `size_max`, the size
 /// of a head, are dropped (nginx: the same).
 pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: usize, hinted: &mut usize) {
-    if r.facts.upstream.answer.status != 103 || r.is_subrequest() {
+    if r.upstream.answer.status != 103 || r.is_subrequest() {
         return;
     }
     let is_wanted = {
@@ -20,7 +20,7 @@ pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: us
     if !is_wanted {
         return;
     }
-    let fields = std::mem::take(&mut r.facts.upstream.answer.fields);
+    let fields = std::mem::take(&mut r.upstream.answer.fields);
     *hinted += fields.iter().map(|(name, value)| name.len() + b": \r\n".len() + value.len()).sum::<usize>();
     if *hinted > size_max {
         return r.log(Level::Info, format_args!("upstream sent too big early hints"));
@@ -28,10 +28,10 @@ pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: us
     let hop = HopFields::of(&fields, 103);
     for (name, known, value) in fields.iter_known() {
         if !hop.has(name, known) && !settings.forward.hidden.has(name, known) {
-            r.facts.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+            r.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
         }
     }
-    if !r.facts.upstream.answer.fields.is_empty() {
+    if !r.upstream.answer.fields.is_empty() {
         r.wire().clone().inform(r);
     }
 }

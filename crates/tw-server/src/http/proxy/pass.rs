@@ -76,10 +76,10 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
         Err(gone) => return end_cancelled(r, exchange, &gone),
     }
     let Some(exchange) = exchange else { return Outcome::Status(502) };
-    r.out.status = r.facts.upstream.answer.status;
+    r.response.status = r.upstream.answer.status;
     r.state.conditions = ConditionCheck::Answered;
-    if let Some(attempt) = r.facts.upstream.current() {
-        attempt.status = r.out.status;
+    if let Some(attempt) = r.upstream.current() {
+        attempt.status = r.response.status;
         (attempt.sent, attempt.received) = exchange.connection.traffic();
     }
     let settings = request.settings;
@@ -91,7 +91,7 @@ fn end_cancelled<C>(r: &mut Request, exchange: Option<Exchange<C>>, gone: &Clien
     if let Some(exchange) = exchange {
         attempt::give_up(r, exchange);
     }
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.end();
     }
     r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));

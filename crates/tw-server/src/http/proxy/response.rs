@@ -29,12 +29,12 @@ pub(super) fn respond<C: Codec>(
     mut exchange: Exchange<C>,
     lookup: Option<Box<Lookup>>,
 ) -> Outcome {
-    let status = r.facts.upstream.answer.status;
+    let status = r.upstream.answer.status;
     let rules = &settings.response.forward;
     if let Some(body) = exchange.sending.returned() {
         body.give_back(r);
     }
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.status = status;
         (attempt.sent, attempt.received) =
             (exchange.connection.sent.get(), exchange.connection.received.get());
@@ -92,8 +92,8 @@ pub(super) fn respond<C: Codec>(
 
 /// Responds to HEAD, or with a status that has no body.
 fn respond_without_body<C: Codec>(r: &mut Request, mut exchange: Exchange<C>) -> Outcome {
-    let announced = r.facts.upstream.answer.content_length;
-    if exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
+    let announced = r.upstream.answer.content_length;
+    if exchange.codec.ends(&mut exchange.input, &mut r.upstream.answer) {
         response_body::finish(exchange, r);
     } else {
         // Body of a response to GET, which was sent instead of HEAD.
@@ -121,7 +121,7 @@ fn respond_with_body<C: Codec>(
         Ok(None) => {
             let buffers = buffering.then(|| (settings.buffers.memory_size(), spill_target(r, settings)));
             let event_loop = r.client().event_loop.clone();
-            exchange.lease.status(r.facts.upstream.answer.status);
+            exchange.lease.status(r.upstream.answer.status);
             let limiter = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
             let timeout = settings.upstream.timeouts.read;
             let coming = ResponseBody::new(event_loop, exchange, timeout, limiter, buffers, r.memory_share());
@@ -134,7 +134,7 @@ fn respond_with_body<C: Codec>(
 
 /// Ends an exchange all of whose body is at hand, and returns the body.
 fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) -> Body {
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.length = bytes.len() as u64;
     }
     response_body::finish(exchange, r);
@@ -144,7 +144,7 @@ fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) 
 /// Logs that the body cannot be read, and answers 502.
 fn fail(r: &mut Request, failure: &UpstreamFailure) -> Outcome {
     r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
-    r.facts.upstream.record_failure(failure.cause());
+    r.upstream.record_failure(failure.cause());
     Outcome::Status(502)
 }
 
@@ -156,7 +156,7 @@ fn respond_and_store<C: Codec>(
     decision: StoreDecision,
 ) -> Outcome {
     cache::evaluate_conditions(r, &settings.cache, Ranges::One);
-    if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
+    if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.upstream.answer) {
         let body = cache::head_body(r);
         response_body::finish(exchange, r);
         decision.store_whole(r, Bytes::new());
@@ -170,7 +170,7 @@ fn respond_and_store<C: Codec>(
         }
         Ok(None) => {
             let event_loop = r.client().event_loop.clone();
-            exchange.lease.status(r.facts.upstream.answer.status);
+            exchange.lease.status(r.upstream.answer.status);
             let rate = limit_rate(r, settings);
             let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
             let timeout = settings.upstream.timeouts.read;
@@ -184,7 +184,7 @@ fn respond_and_store<C: Codec>(
 /// Adds the copy that `store` makes of a successful response.
 fn with_stored_copy(r: &Request, settings: &ProxySettings, body: Body) -> Body {
     match (&settings.store.store, r.disk(), &settings.buffers.temp_path) {
-        (Some(store), Some(disk), Some(temp)) if r.out.status == 200 => {
+        (Some(store), Some(disk), Some(temp)) if r.response.status == 200 => {
             StoredBody::of(body, store, disk.clone(), temp.clone())
         }
         _ => body,
@@ -200,7 +200,7 @@ fn limit_rate(r: &Request, settings: &ProxySettings) -> Option<u64> {
 /// Checks that the protocol may be switched; the error says why not.
 // DIFF(nginx): who has asked for no other protocol is answered in this one, and none is opened that carries requests.
 fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
-    let chosen = r.facts.upstream.answer.fields.share(b"Upgrade").unwrap_or_default();
+    let chosen = r.upstream.answer.fields.share(b"Upgrade").unwrap_or_default();
     if r.head.field("Upgrade").is_none() {
         Err("and was not asked to")
     } else if hop::carries_requests(&chosen) {
@@ -218,10 +218,10 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     if r.is_subrequest() {
         return;
     }
-    r.facts.upstream.trailers_hidden = Some(settings.response.forward.hidden.clone());
+    r.upstream.trailers_hidden = Some(settings.response.forward.hidden.clone());
     // As in nginx: a body whose length is told has none in HTTP/1.1, unless others are to follow it, too.
-    if r.out.content_length.is_none() || r.head.version() == Version::HTTP_2 {
-        r.out.trailers.get_or_insert_default();
+    if r.response.content_length.is_none() || r.head.version() == Version::HTTP_2 {
+        r.response.trailers.get_or_insert_default();
     }
 }
 

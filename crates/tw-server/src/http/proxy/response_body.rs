@@ -212,7 +212,7 @@ impl<C: Codec> ResponseBody<C> {
                 ahead.memory.set(ahead.backlog.len());
             }
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
-            if let Some(attempt) = r.facts.upstream.current() {
+            if let Some(attempt) = r.upstream.current() {
                 attempt.length += piece.len() as u64;
                 if let Some(exchange) = &self.exchange {
                     (attempt.sent, attempt.received) = exchange.connection.traffic();
@@ -277,7 +277,7 @@ impl<C: Codec> ResponseBody<C> {
     fn report(&mut self, r: &mut Request) -> io::Result<()> {
         let is_told = self.ahead.as_ref().is_none_or(|ahead| ahead.backlog.is_empty());
         let Some(ended) = self.ended.take_if(|_| is_told) else { return Ok(()) };
-        std::mem::swap(&mut r.facts.upstream.answer.trailers, &mut self.trailers.trailers);
+        std::mem::swap(&mut r.upstream.answer.trailers, &mut self.trailers.trailers);
         ended.report(r).map_err(|_| io::Error::other(AlreadyLogged))
     }
 }
@@ -484,7 +484,7 @@ pub(super) fn take_whole<C: Codec>(
     exchange: &mut Exchange<C>,
     r: &mut Request,
 ) -> Result<Option<Bytes>, UpstreamFailure> {
-    let answer = &mut r.facts.upstream.answer;
+    let answer = &mut r.upstream.answer;
     let whole = exchange.codec.whole(&mut exchange.input, answer);
     let warnings = std::mem::take(&mut answer.warnings);
     log_warnings(r, warnings, AttemptStage::ReadingBody);
@@ -494,9 +494,9 @@ pub(super) fn take_whole<C: Codec>(
 /// Ends an exchange whose response is complete, and notes its statistics in the request.
 pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let event_loop = r.client().event_loop.clone();
-    let status = r.facts.upstream.answer.status;
+    let status = r.upstream.answer.status;
     exchange.lease.status(status);
-    let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
+    let warnings = std::mem::take(&mut r.upstream.answer.warnings);
     log_warnings(r, warnings, AttemptStage::ReadingBody);
     // It did not fail.
     let _ = end(exchange, &event_loop, Ok(())).report(r);
@@ -507,7 +507,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     if matches!(take_whole(&mut exchange, r), Ok(Some(_))) {
         return finish(exchange, r);
     }
-    let status = r.facts.upstream.answer.status;
+    let status = r.upstream.answer.status;
     exchange.lease.status(status);
     let sent = exchange.connection.sent.get();
     let received = exchange.connection.received.get();
@@ -516,7 +516,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     let Exchange { lease, sending, .. } = exchange;
     let _ = lease.done(PeerOutcome::Success, now_ms());
     sending.give_back(r);
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.end();
         (attempt.sent, attempt.received) = (sent, received);
     }
@@ -559,7 +559,7 @@ impl ExchangeEnd {
         if let Some(body) = self.body {
             body.give_back(r);
         }
-        if let Some(attempt) = r.facts.upstream.current() {
+        if let Some(attempt) = r.upstream.current() {
             attempt.ended = self.took;
             (attempt.sent, attempt.received) = (self.sent, self.received);
         }
@@ -574,7 +574,7 @@ impl ExchangeEnd {
             if let Some(level) = failure.level() {
                 r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }
-            r.facts.upstream.record_failure(failure.cause());
+            r.upstream.record_failure(failure.cause());
         })
     }
 }

@@ -150,7 +150,7 @@ async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> 
         upstream_names::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
     let Err(failure) = ready else { return Ok(()) };
     // DIFF(nginx): a single name that is not resolved is an attempt, too, so that a log has the reason.
-    r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
+    r.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
     let failure = failure.at(AttemptStage::Connecting);
     record_failure(r, &failure);
     Err(failure.cause.status())
@@ -202,7 +202,7 @@ fn retried_status<C>(
     selection: &PeerSelection,
     began: Instant,
 ) -> Option<UpstreamFailure> {
-    let failure = UpstreamFailure::Status(r.facts.upstream.answer.status);
+    let failure = UpstreamFailure::Status(r.upstream.answer.status);
     let is_named = RetryOn::of_failure(&failure) != RetryOn::NONE;
     let is_retried = is_named
         && selection.tries_left() > 0
@@ -253,11 +253,11 @@ fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
 
 /// Records a failure for the variables, and logs it.
 fn record_failure(r: &mut Request, failure: &AttemptFailure) {
-    if let Some(attempt) = r.facts.upstream.current() {
+    if let Some(attempt) = r.upstream.current() {
         attempt.end();
         attempt.status = failure.cause.status();
     }
-    r.facts.upstream.record_failure(failure.cause.cause());
+    r.upstream.record_failure(failure.cause.cause());
     if let Some(level) = failure.cause.level() {
         r.log(level, format_args!("{failure}"));
     }
@@ -266,7 +266,7 @@ fn record_failure(r: &mut Request, failure: &AttemptFailure) {
 /// Ends the lease of a failed attempt.
 fn end_lease(r: &Request, lease: Lease, failure: &AttemptFailure, counting: Counting) {
     let AttemptFailure { cause, stage } = failure;
-    if let Some(attempt) = r.facts.upstream.last() {
+    if let Some(attempt) = r.upstream.last() {
         lease.sent(attempt.sent);
         lease.received(attempt.received);
     }

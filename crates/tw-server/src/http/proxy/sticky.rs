@@ -109,7 +109,7 @@ impl Sticky {
     pub(super) fn prepare_cookie(&self, r: &mut Request, lease: &Lease) {
         if let Self::Cookie(cookie) = self {
             let value = cookie.value(r, lease.peer().sid());
-            r.facts.upstream.cookie = Some(value);
+            r.upstream.cookie = Some(value);
         }
     }
 
@@ -152,8 +152,8 @@ impl Drop for PendingSession {
 
 /// The response gets the cookie of the server that was chosen last.
 pub(super) fn set_cookie(r: &mut Request) {
-    if let Some(value) = r.facts.upstream.cookie.take() {
-        r.out.fields.append(Name::Copy(b"Set-Cookie"), Value::Shared(value.into()));
+    if let Some(value) = r.upstream.cookie.take() {
+        r.response.fields.append(Name::Copy(b"Set-Cookie"), Value::Shared(value.into()));
     }
 }
 

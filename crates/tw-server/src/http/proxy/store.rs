@@ -225,7 +225,7 @@ impl StoreCopy {
         self.spill(r).await?;
         let Some(path) = self.store.path(r) else { return Ok(()) };
         let mut account = Account::new(JobClass::Fill, r.costs.account.source);
-        let modified = r.out.last_modified;
+        let modified = r.response.last_modified;
         let ended = self.publish(&mut account, &path, modified).await;
         r.costs.account.add(&account);
         if ended.is_ok() {

@@ -24,7 +24,7 @@ use crate::http::tunnel_end::TunnelEnd;
 pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeouts, size: usize) -> Outcome {
     let Exchange { connection, lease, input, sending, .. } = exchange;
     sending.give_back(r);
-    lease.status(r.facts.upstream.answer.status);
+    lease.status(r.upstream.answer.status);
     Outcome::Respond(Body::Upgraded(Box::new(Tunnel {
         connection,
         lease,
@@ -80,7 +80,7 @@ impl Upgraded for Tunnel {
             let (sent, received) = connection.traffic();
             let sent = sent + relayed.to_server;
             let received = received + relayed.to_client.saturating_sub(answer_len);
-            if let Some(attempt) = r.facts.upstream.current() {
+            if let Some(attempt) = r.upstream.current() {
                 attempt.end();
                 (attempt.sent, attempt.received) = (sent, received);
                 attempt.length = relayed.to_client;

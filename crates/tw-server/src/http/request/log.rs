@@ -37,7 +37,7 @@ impl LineContext for Context<'_> {
         if r.is_subrequest() {
             visitor.quoted("subrequest", format_args!("{}", Text(&r.uri.path)));
         }
-        if let Some(url) = r.facts.upstream.url_text() {
+        if let Some(url) = r.upstream.url_text() {
             visitor.quoted("upstream", format_args!("{url}"));
         }
         if let Some(host) = r.head.field_known(tw_http::Known::Host) {

@@ -64,7 +64,7 @@ pub enum Outcome {
     /// The phase is done; its other handlers are skipped (`break`). In the access phase: access is granted, so with `satisfy any`
     /// only [protections](AccessPurpose::Protection) are asked any more.
     PhaseDone,
-    /// `r.out` is the head of the response, this is its body.
+    /// `r.response` is the head of the response, this is its body.
     Respond(Body),
     /// A response made from its code: error page, redirect, or the built-in page.
     Status(u16),
@@ -172,7 +172,7 @@ pub trait Handler: Send + Sync {
     }
 }
 
-/// Sees every response before its head is sent: may change `r.out` and wrap the body. Never waits.
+/// Sees every response before its head is sent: may change `r.response` and wrap the body. Never waits.
 pub trait HeaderFilter: Send + Sync {
     /// Filters the response of `r`.
     fn filter(&self, r: &mut Request, body: Body) -> Body;

@@ -137,12 +137,12 @@ pub fn random_span_id() -> [u8; 8] {
 impl Request {
     /// The trace, if its spans are recorded.
     pub fn sampled_trace(&self) -> Option<&RequestTrace> {
-        self.facts.trace.get().map(|trace| &**trace).filter(|trace| trace.is_sampled())
+        self.context.trace.get().map(|trace| &**trace).filter(|trace| trace.is_sampled())
     }
 
     /// Records spans from now on, for `sink`. The request has a trace.
     pub fn sample_trace(&mut self, sink: Arc<dyn SpanSink>) {
-        if let Some(trace) = self.facts.trace.get_mut() {
+        if let Some(trace) = self.context.trace.get_mut() {
             trace.sink = Some(sink);
             self.costs.account.record_waits(RECORDED_WAITS_MAX);
         }
@@ -150,11 +150,11 @@ impl Request {
 
     /// Makes the trace a part of that of `parent`.
     pub(super) fn continue_trace(&mut self, parent: &Self) {
-        let Some(trace) = parent.facts.trace.get() else { return };
+        let Some(trace) = parent.context.trace.get() else { return };
         if trace.is_sampled() {
             self.costs.account.record_waits(RECORDED_WAITS_MAX);
         }
-        self.facts.trace = Box::new(trace.child()).into();
+        self.context.trace = Box::new(trace.child()).into();
     }
 
     /// Time at which a lookup in a cache begins, if that is to be recorded.
@@ -165,22 +165,22 @@ impl Request {
 
     /// Records a lookup that ends now.
     pub(crate) fn record_lookup(&mut self, began: Instant) {
-        let cache = &self.facts.upstream.cache;
+        let cache = &self.upstream.cache;
         let has_cache = cache.cache.is_some();
         let status = cache.status;
-        if let Some(trace) = self.facts.trace.get_mut().filter(|_| has_cache) {
+        if let Some(trace) = self.context.trace.get_mut().filter(|_| has_cache) {
             trace.lookups.push(LookupSpan { began, ended: tw_rt::clock::precise(), status });
         }
     }
 
     /// Has the spans recorded. The request is over.
     pub(crate) fn end_trace(&mut self) {
-        let Some(trace) = self.facts.trace.take() else { return };
+        let Some(trace) = self.context.trace.take() else { return };
         if let Some(sink) = &trace.sink {
-            self.facts.upstream.close();
+            self.upstream.close();
             sink.record(self, &trace);
         }
-        self.facts.trace = trace.into();
+        self.context.trace = trace.into();
     }
 }
 

@@ -17,7 +17,7 @@ pub fn is_accepted(r: &Request, coding: &[u8]) -> bool {
         && r.head.field_known(Known::AcceptEncoding).is_some_and(|value| accepts(value, coding))
 }
 
-/// Returns true if the response in `r.out` may be compressed with gzip: the client accepts it, and neither `gzip_http_version`
+/// Returns true if the response in `r.response` may be compressed with gzip: the client accepts it, and neither `gzip_http_version`
 /// nor `gzip_proxied` nor `gzip_disable` forbids it. Does not allocate.
 pub fn is_gzip_allowed(r: &Request) -> bool {
     let rules = &r.plan().core.compression;
@@ -44,7 +44,7 @@ fn is_proxied_allowed(r: &Request, rules: u32) -> bool {
     if has(PROXIED_ANY) || has(PROXIED_AUTH) && r.head.has(Known::Authorization) {
         return true;
     }
-    let fields = &r.out.fields;
+    let fields = &r.response.fields;
     if let Some(expires) = fields.get_known(Known::Expires) {
         let now = match fields.get_known(Known::Date) {
             Some(value) => date::parse(value),
@@ -58,7 +58,7 @@ fn is_proxied_allowed(r: &Request, rules: u32) -> bool {
             || has(PROXIED_NO_STORE) && has_directive(fields, b"no-store")
             || has(PROXIED_PRIVATE) && has_directive(fields, b"private");
     }
-    let modified = r.out.last_modified.is_some() || fields.has(Known::LastModified);
+    let modified = r.response.last_modified.is_some() || fields.has(Known::LastModified);
     !(has(PROXIED_NO_LAST_MODIFIED) && modified || has(PROXIED_NO_ETAG) && fields.has(Known::ETag))
 }
 
@@ -199,7 +199,7 @@ mod tests {
             let conf = format!("gzip_proxied {rule}; server {{ }}");
             let head = "GET / HTTP/1.1\r\nHost: a\r\nVia: x\r\nAccept-Encoding: gzip\r\n\r\n";
             let allowed = with_request(&conf, head, move |r| {
-                r.out.fields.append(field.0, field.1);
+                r.response.fields.append(field.0, field.1);
                 is_gzip_allowed(r)
             });
             assert_eq!(allowed, expected, "{rule} {field:?}");

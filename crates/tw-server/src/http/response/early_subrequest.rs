@@ -48,7 +48,7 @@ pub struct SubrequestTurn {
 impl SubrequestTurn {
     /// The turn of `r`; `None` if it is not a part of anything that runs early.
     pub fn of(r: &Request) -> Option<Rc<Self>> {
-        r.facts.states.get()
+        r.extensions.get()
     }
 
     /// Returns true if its turn has come, here and further out.

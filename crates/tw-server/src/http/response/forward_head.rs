@@ -44,12 +44,10 @@ pub trait RewriteFields {
 
 /// Replaces the upstream response by an internal redirect (`X-Accel-Redirect`), if it asks for one.
 pub(crate) fn accel_redirect(r: &mut Request, rules: &ForwardRules) -> Option<Outcome> {
-    if rules.ignored.has(IgnoredHeaders::REDIRECT)
-        || !r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
-    {
+    if rules.ignored.has(IgnoredHeaders::REDIRECT) || !r.upstream.answer.fields.has(Known::XAccelRedirect) {
         return None;
     }
-    let to = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")?;
+    let to = r.upstream.answer.fields.share(b"X-Accel-Redirect")?;
     Some(redirect(r, rules, &to))
 }
 
@@ -78,11 +76,11 @@ pub(crate) fn forward_head(
     rules: &ForwardRules,
     rewrite: &dyn RewriteFields,
 ) -> Option<bool> {
-    let answer = &mut r.facts.upstream.answer;
+    let answer = &mut r.upstream.answer;
     let status = answer.status;
-    r.out.status = status;
-    r.out.status_line.clone_from(&answer.status_line);
-    r.out.content_length = answer.content_length;
+    r.response.status = status;
+    r.response.status_line.clone_from(&answer.status_line);
+    r.response.content_length = answer.content_length;
     let fields = std::mem::take(&mut answer.fields);
     let mut buffering = None;
     // The upstream server has evaluated the conditions already.
@@ -103,7 +101,7 @@ pub(crate) fn forward_head(
             }
             Some(Known::XAccelLimitRate) => limit_client(r, rules, value),
             Some(Known::XAccelCharset) if !rules.ignored.has(IgnoredHeaders::CHARSET) => {
-                r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
+                r.upstream.charset = Some(Bytes::copy_from_slice(value));
             }
             _ => {}
         }
@@ -113,37 +111,37 @@ pub(crate) fn forward_head(
         match known {
             // As written, with its parameters: a filter that changes one of them finds it there.
             Some(Known::ContentType) => {
-                (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
+                (r.response.content_type, r.response.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }
             Some(Known::AcceptRanges) if rules.force_ranges => {}
             // A rewritten one points to this server and is sent as its own ones are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
-                Some(location) => r.out.location = location.into(),
-                None => r.out.fields.append_from(&fields, index),
+                Some(location) => r.response.location = location.into(),
+                None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::Refresh) => match rewrite.location(r, value, true) {
                 Some(value) => append(r, (name, known), value),
-                None => r.out.fields.append_from(&fields, index),
+                None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::SetCookie) => match rewrite.cookie(r, value) {
                 Some(value) => append(r, (name, known), value),
-                None => r.out.fields.append_from(&fields, index),
+                None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::LastModified) => {
-                r.out.last_modified = date::parse(value);
-                r.out.fields.append_from(&fields, index);
+                r.response.last_modified = date::parse(value);
+                r.response.fields.append_from(&fields, index);
             }
-            _ => r.out.fields.append_from(&fields, index),
+            _ => r.response.fields.append_from(&fields, index),
         }
     }
-    if let Some(charset) = &r.facts.upstream.charset
-        && !r.out.content_type.is_empty()
-        && r.out.own_charset().is_none()
+    if let Some(charset) = &r.upstream.charset
+        && !r.response.content_type.is_empty()
+        && r.response.own_charset().is_none()
     {
         // A charset that is there may be converted to it by the charset module.
-        r.out.charset = charset.clone();
+        r.response.charset = charset.clone();
     }
-    r.facts.upstream.answer.fields = fields;
+    r.upstream.answer.fields = fields;
     buffering
 }
 
@@ -158,20 +156,20 @@ fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
 
 /// Appends a field with another value than the upstream server has sent.
 fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: Vec<u8>) {
-    r.out.fields.append(Name::CopyKnown(name, known), Value::Shared(value.into()));
+    r.response.fields.append(Name::CopyKnown(name, known), Value::Shared(value.into()));
 }
 
 /// Redirects internally to `to`; some fields of the upstream response are kept.
 fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
-    if let Some(rate) = r.facts.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
+    if let Some(rate) = r.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
         limit_client(r, rules, &rate);
     }
     for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
         copy_all(r, known);
     }
     copy_named(r, b"Content-Disposition");
-    if let Some(kind) = r.facts.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
-        (r.out.content_type, r.out.charset) = (kind, Bytes::new());
+    if let Some(kind) = r.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
+        (r.response.content_type, r.response.charset) = (kind, Bytes::new());
     }
     if to.first() == Some(&b'@') {
         return Outcome::Named(to.to_vec().into());
@@ -197,10 +195,10 @@ fn copy_all(r: &mut Request, known: Known) {
 }
 
 fn copy_named(r: &mut Request, name: &[u8]) {
-    let Request { facts, out, .. } = r;
-    for (known, value) in facts.upstream.answer.fields.iter() {
+    let Request { upstream, response, .. } = r;
+    for (known, value) in upstream.answer.fields.iter() {
         if known.eq_ignore_ascii_case(name) {
-            out.fields.append(Name::Copy(known), Value::Copy(value));
+            response.fields.append(Name::Copy(known), Value::Copy(value));
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::http::request::{self, Ranges, Request};
 /// instead.
 pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if let Some(status) = r.state.error_status {
-        r.out.set_status(status);
+        r.response.set_status(status);
     }
     if !r.plan().first_filters().is_empty() {
         let generation = r.generation().clone();
@@ -26,7 +26,10 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
             body = filter.filter(r, body);
         }
     }
-    if r.out.status != 200 || r.is_subrequest() || r.state.conditions == request::ConditionCheck::Answered {
+    if r.response.status != 200
+        || r.is_subrequest()
+        || r.state.conditions == request::ConditionCheck::Answered
+    {
         return Ok(body);
     }
     let conditional = r.head.has(Known::IfModifiedSince)
@@ -37,14 +40,14 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
         match preconditions(r) {
             ConditionOutcome::Proceed => {}
             ConditionOutcome::NotModified => {
-                r.out.set_status(304);
-                r.out.content_type = Bytes::new();
-                r.out.charset = Bytes::new();
+                r.response.set_status(304);
+                r.response.content_type = Bytes::new();
+                r.response.charset = Bytes::new();
                 return Ok(Body::Empty);
             }
             ConditionOutcome::PreconditionFailed => {
                 // Nothing of the response remains, whether it is a file or comes from a cache.
-                r.out.reset(412);
+                r.response.reset(412);
                 return Err(412);
             }
         }
@@ -66,7 +69,7 @@ fn preconditions(r: &Request) -> ConditionOutcome {
 }
 
 fn validators(r: &Request) -> Validators<'_> {
-    Validators { etag: r.out.etag(), last_modified: r.out.last_modified }
+    Validators { etag: r.response.etag(), last_modified: r.response.last_modified }
 }
 
 /// None of the ranges asked for is in a body of this length.
@@ -74,7 +77,7 @@ pub(super) struct NotSatisfiable(pub(super) u64);
 
 /// The part of the body that is wanted: all of it if it is made from its beginning only.
 pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
-    if r.out.status != 200 || r.state.ranges == Ranges::Refused || r.plan().core.max_ranges == 0 {
+    if r.response.status != 200 || r.state.ranges == Ranges::Refused || r.plan().core.max_ranges == 0 {
         return Ok(body);
     }
     let Some(length) = body.len() else { return Ok(body) };
@@ -84,7 +87,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let value = value.to_vec();
     // What an upstream server says of a range is of another one.
-    r.out.fields.remove_known(Known::ContentRange);
+    r.response.fields.remove_known(Known::ContentRange);
     let max = match r.plan().core.max_ranges {
         _ if r.state.ranges == Ranges::One => MaxRanges::At(1),
         u64::MAX => MaxRanges::Unlimited,
@@ -98,18 +101,18 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             let Some(part) = body.part(only.start, only.len()) else { return Ok(body) };
             let mut field = Vec::new();
             range::push_content_range(only, length, &mut field);
-            r.out.fields.append(Known::ContentRange, Bytes::from(field));
-            r.out.set_status(206);
+            r.response.fields.append(Known::ContentRange, Bytes::from(field));
+            r.response.set_status(206);
             Ok(part)
         }
         RangeOutcome::Multiple => {
             let parts_of: Option<Vec<_>> =
                 wanted.iter().map(|wanted| body.part(wanted.start, wanted.len())).collect();
             let Some(parts_of) = parts_of else { return Ok(body) };
-            let mut content_type = r.out.content_type.to_vec();
-            if !r.out.charset.is_empty() {
+            let mut content_type = r.response.content_type.to_vec();
+            if !r.response.charset.is_empty() {
                 content_type.extend_from_slice(b"; charset=");
-                content_type.extend_from_slice(&r.out.charset);
+                content_type.extend_from_slice(&r.response.charset);
             }
             let parts = Multipart::new(boundary(r), &content_type, length);
             let mut list = VecDeque::new();
@@ -124,9 +127,9 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             list.push_back(Body::Bytes(end.into()));
             let mut media_type = Vec::new();
             parts.push_content_type(&mut media_type);
-            r.out.content_type = media_type.into();
-            r.out.charset = Bytes::new();
-            r.out.set_status(206);
+            r.response.content_type = media_type.into();
+            r.response.charset = Bytes::new();
+            r.response.set_status(206);
             Ok(Body::Parts(list))
         }
     }
@@ -134,7 +137,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
 
 /// Adds `Accept-Ranges: bytes` to a complete response.
 fn whole(r: &mut Request, body: Body) -> Body {
-    r.out.fields.append(Known::AcceptRanges, "bytes");
+    r.response.fields.append(Known::AcceptRanges, "bytes");
     body
 }
 
@@ -150,8 +153,8 @@ fn boundary(r: &Request) -> u64 {
 /// Removes the fields that describe the content from a response that refuses a range: a cache must not store one as the
 /// other.
 pub(super) fn remove_description(r: &mut Request) {
-    r.out.fields.retain(|name, _| !is_of_stored_content(name));
-    r.out.last_modified = None;
+    r.response.fields.retain(|name, _| !is_of_stored_content(name));
+    r.response.last_modified = None;
 }
 
 /// Returns `true` for a field that describes stored content: a validator, or its lifetime in caches.
@@ -169,7 +172,7 @@ fn ends_with(name: &[u8], end: &[u8]) -> bool {
 /// Lets the header filters see the response.
 pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     if let Some(status) = r.state.error_status {
-        r.out.set_status(status);
+        r.response.set_status(status);
     }
     let generation = r.generation().clone();
     // What goes through a tunnel is nobody's body: only the head is looked at.
@@ -183,8 +186,8 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     add_retry_after(r);
     match tunnel {
         Some(tunnel) => {
-            r.out.fields.remove_known(Known::ContentEncoding);
-            (r.out.content_length, r.out.trailers) = (None, None);
+            r.response.fields.remove_known(Known::ContentEncoding);
+            (r.response.content_length, r.response.trailers) = (None, None);
             tunnel
         }
         None => body,
@@ -195,15 +198,15 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
 fn add_retry_after(r: &mut Request) {
     let Some(seconds) = r.state.retry_after else { return };
     // An error page may have made another response of it.
-    if matches!(r.out.status, 429 | 503) && !r.out.fields.has(Known::RetryAfter) {
-        r.out.fields.set(Known::RetryAfter, Bytes::from(seconds.to_string()));
+    if matches!(r.response.status, 429 | 503) && !r.response.fields.has(Known::RetryAfter) {
+        r.response.fields.set(Known::RetryAfter, Bytes::from(seconds.to_string()));
     }
 }
 
 /// Prefix of a `Location` that is a path, if it is to be made absolute. `address` is memory for an address.
 pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<LocationBase<'a>> {
     let redirect = &r.plan().core.redirect;
-    if !redirect.absolute || r.out.location.first() != Some(&b'/') {
+    if !redirect.absolute || r.response.location.first() != Some(&b'/') {
         return None;
     }
     let local = r.local_addr().inet();
@@ -229,10 +232,10 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
 
 /// Lets the trailer filters see the end of a body whose response may have trailers.
 pub(crate) fn fill_trailers(r: &mut Request) {
-    if let Some(hidden) = r.facts.upstream.trailers_hidden.clone()
-        && let Some(trailers) = &mut r.out.trailers
+    if let Some(hidden) = r.upstream.trailers_hidden.clone()
+        && let Some(trailers) = &mut r.response.trailers
     {
-        for (name, known, value) in r.facts.upstream.answer.trailers.iter_known() {
+        for (name, known, value) in r.upstream.answer.trailers.iter_known() {
             if !hidden.has(name, known) {
                 trailers.append(Name::CopyKnown(name, known), Value::Copy(value));
             }

@@ -19,20 +19,20 @@ pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
             return;
         }
     }
-    let own_fields = r.out.fields.len();
+    let own_fields = r.response.fields.len();
     let body = prepare_response::filter(r, body);
     let body = match prepare_response::part(r, body) {
         Ok(body) => body,
         Err(NotSatisfiable(length)) => {
-            r.out.fields.truncate(own_fields);
+            r.response.fields.truncate(own_fields);
             Box::pin(not_satisfiable(r, length)).await
         }
     };
     if r.state.after == After::Abort {
         return;
     }
-    r.out.content_length = body.len();
-    r.out.remove_framing_fields();
+    r.response.content_length = body.len();
+    r.response.remove_framing_fields();
     let wire = r.wire().clone();
     wire.send(r, body).await;
 }
@@ -59,7 +59,7 @@ async fn filter_whole_body(r: &mut Request, mut body: Body) -> Body {
 async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     let mut field = Vec::new();
     range::push_unsatisfied_range(length, &mut field);
-    r.out.fields.set(Known::ContentRange, Bytes::from(field));
+    r.response.fields.set(Known::ContentRange, Bytes::from(field));
     prepare_response::remove_description(r);
     let body = phases::replace_response(r, 416).await;
     r.state.ranges = Ranges::NotSatisfiable;

@@ -52,7 +52,7 @@ pub(super) fn position_below(parent: &mut Request) -> Result<SubrequestPosition,
 
 /// Position of a subrequest of `parent` that is not counted.
 pub(super) fn uncounted_position_below(parent: &Request) -> Result<SubrequestPosition, Refused> {
-    let (outer, client_method) = match &parent.facts.position {
+    let (outer, client_method) = match &parent.context.position {
         Some(position) => (position.depth, position.client_method),
         None => (0, parent.state.method),
     };
@@ -74,9 +74,9 @@ pub(super) struct SubrequestCounts {
 impl SubrequestCounts {
     /// The counts of the client's request of which `r` is a part.
     pub(super) fn of(r: &mut Request) -> Rc<Self> {
-        r.facts.states.get().unwrap_or_else(|| {
+        r.extensions.get().unwrap_or_else(|| {
             let counts = Rc::new(Self { left: Cell::new(SUBREQUESTS_MAX), early: Cell::new(0) });
-            r.facts.states.put(counts.clone());
+            r.extensions.put(counts.clone());
             counts
         })
     }
@@ -138,7 +138,7 @@ impl Subrequest {
         if let Some(r) = &mut part.r {
             r.stay_where(parent);
             r.body = parent.body.copy();
-            r.facts.upstream.cache.is_anew = is_anew;
+            r.upstream.cache.is_anew = is_anew;
             wait_for_budget(r).await;
             let body = phases::run_content(r).await;
             part.body = if r.state.after == After::Abort { Body::Empty } else { body };
@@ -176,7 +176,7 @@ impl Subrequest {
     /// Keeps `state` with the request.
     pub(super) fn put_state<T: 'static>(&mut self, state: Rc<T>) {
         if let Some(r) = &mut self.r {
-            r.facts.states.put(state);
+            r.extensions.put(state);
         }
     }
 
@@ -191,7 +191,7 @@ impl Subrequest {
 
     /// The status of the response; 0 once it is over.
     pub fn status(&self) -> u16 {
-        self.r.as_ref().map_or(0, |r| r.out.status)
+        self.r.as_ref().map_or(0, |r| r.response.status)
     }
 
     /// The request with the head of its response, until it is over.
@@ -219,7 +219,7 @@ impl Subrequest {
         let piece = self.body.next(want, r).await?;
         if let Some(piece) = &piece {
             r.costs.sent.bytes += piece.len() as u64;
-            if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
+            if r.upstream.cache.awaits_first_byte() && !piece.is_empty() {
                 r.record_first_byte();
             }
         }

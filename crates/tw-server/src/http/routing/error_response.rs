@@ -29,7 +29,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Err
     if matches!(status, 408 | 444 | 499) || r.state.after == After::Abort {
         // Nobody waits for the answer, or nobody is to get one: the status is for the access log.
         r.state.after = After::Abort;
-        r.out.status = status;
+        r.response.status = status;
         return ErrorResponse::Respond(Body::Empty);
     }
     r.state.error_status = Some(status);
@@ -37,10 +37,10 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Err
         400 | 413 | 414 | 494..=497 | 500 | 501 => r.state.after = r.state.after.or_close(),
         _ => {}
     }
-    r.out.content_type = Bytes::new();
-    r.out.charset = Bytes::new();
+    r.response.content_type = Bytes::new();
+    r.response.charset = Bytes::new();
     // What was found is not sent, but the page that says so.
-    r.out.fields.remove_known(Known::ContentEncoding);
+    r.response.fields.remove_known(Known::ContentEncoding);
     if r.state.error_pages == ErrorPages::Allowed {
         let core = generation.plan(r.route.plan).core.clone();
         if !core.recursive_error_pages && !core.error_pages.is_empty() {
@@ -64,7 +64,7 @@ fn is_refreshed(r: &Request) -> bool {
 /// A page that goes to where a redirect leads.
 fn refresh(r: &mut Request) -> Body {
     let mut page = b"<html><head><meta http-equiv=\"Refresh\" content=\"0; URL=".to_vec();
-    Escape::Refresh.push(&std::mem::take(&mut r.out.location), &mut page);
+    Escape::Refresh.push(&std::mem::take(&mut r.response.location), &mut page);
     page.extend_from_slice(b"\"></head><body></body></html>\r\n");
     html(r, 200, page)
 }
@@ -92,17 +92,17 @@ pub fn builtin(r: &mut Request, status: u16) -> Body {
 /// Makes `page` the response.
 fn html(r: &mut Request, status: u16, page: Vec<u8>) -> Body {
     head(r, status);
-    r.out.content_type = Bytes::from_static(b"text/html");
+    r.response.content_type = Bytes::from_static(b"text/html");
     Body::Bytes(page.into())
 }
 
 /// Resets the head of the response to that of a built-in page.
 fn head(r: &mut Request, status: u16) {
     r.state.error_status = Some(status);
-    r.out.set_status(status);
-    r.out.last_modified = None;
-    r.out.fields.remove(b"ETag");
-    r.out.fields.remove(b"Accept-Ranges");
+    r.response.set_status(status);
+    r.response.last_modified = None;
+    r.response.fields.remove(b"ETag");
+    r.response.fields.remove(b"Accept-Ranges");
 }
 
 /// The redirect from `/dir` to `/dir/`.
@@ -114,7 +114,7 @@ pub fn add_slash(r: &mut Request) -> Outcome {
         location.push(b'?');
         location.extend_from_slice(&r.uri.args);
     }
-    r.out.location = location.into();
+    r.response.location = location.into();
     Outcome::Status(301)
 }
 
@@ -156,7 +156,7 @@ fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> ErrorResponse {
     if text.first() == Some(&b'@') {
         return ErrorResponse::Again(Outcome::Named(text.into()));
     }
-    r.out.location = text.into();
+    r.response.location = text.into();
     let redirect = match page.answer {
         ErrorPageStatus::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
         _ => 302,

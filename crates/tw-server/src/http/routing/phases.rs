@@ -35,7 +35,7 @@ pub(super) enum NextStep {
     Respond(Body),
 }
 
-/// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
+/// Serves `r`: returns the body of the response; its head is `r.response`. Waits only for what handlers wait for.
 ///
 /// No `async fn`, whose future would be moved once more.
 pub fn run(r: &mut Request) -> impl Future<Output = Body> {
@@ -222,8 +222,8 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
         match outcome {
             Outcome::Pass => {}
             Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
-                r.out.fields.remove(b"WWW-Authenticate");
-                r.out.fields.remove(b"Proxy-Authenticate");
+                r.response.fields.remove(b"WWW-Authenticate");
+                r.response.fields.remove(b"Proxy-Authenticate");
                 (is_granted, refused) = (true, None);
             }
             Outcome::PhaseDone => {}
@@ -273,7 +273,7 @@ pub fn client_closed(r: &Request, gone: &ClientGone) -> Outcome {
 
 /// Runs the log phase of a request that is over.
 pub(crate) fn log(r: &mut Request) {
-    r.facts.upstream.close();
+    r.upstream.close();
     r.count_cache_use();
     let generation = r.generation().clone();
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
@@ -306,7 +306,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
         location.push(b'?');
         location.extend_from_slice(&r.uri.args);
     }
-    r.out.location = location.into();
+    r.response.location = location.into();
     decide(r, generation, Outcome::Status(301))
 }
 
@@ -349,7 +349,7 @@ impl LocationTests for RequestTests<'_> {
 
 /// Sets the deadline of `r` by `request_timeout` of its plan, if the configuration uses that.
 fn set_deadline(r: &Request) {
-    if let Some(deadline) = &r.facts.deadline {
+    if let Some(deadline) = &r.context.deadline {
         deadline.set(r.plan().core.request_timeout);
     }
 }
@@ -435,7 +435,7 @@ mod tests {
         let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
         generation.config.own.plans.iter_mut().for_each(add);
         with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
-            r.out.fields.append("WWW-Authenticate", "x");
+            r.response.fields.append("WWW-Authenticate", "x");
             let generation = r.generation().clone();
             let mut running = pin!(access(r, &generation));
             let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));

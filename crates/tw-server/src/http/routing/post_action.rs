@@ -17,7 +17,7 @@ pub(crate) async fn run(r: &mut Request) {
     r.debug(format_args!("post action: \"{}\"", tw_log::Text(&target)));
     let wire = r.leave_client();
     let body = std::mem::replace(&mut r.body, RequestBody::absent());
-    let out = r.out.clone();
+    let out = r.response.clone();
     let sent = r.costs.sent;
     let after = r.state.after;
     let error_status = r.state.error_status.take();
@@ -29,7 +29,7 @@ pub(crate) async fn run(r: &mut Request) {
     };
     let answer = phases::follow(r, action).await;
     background_subrequest::discard(answer, r).await;
-    (r.out, r.costs.sent, r.state.after) = (out, sent, after);
+    (r.response, r.costs.sent, r.state.after) = (out, sent, after);
     r.state.error_status = error_status;
     r.body = body;
     r.return_to(wire);

@@ -101,14 +101,14 @@ pub(crate) fn response_body(
         return Err(SendError::Body(io::Error::other(crate::http::body::AlreadyLogged)));
     }
     // To a client that has asked for another protocol, a 2xx would mean that this is one.
-    if intent == Intent::Tunnel && (200..300).contains(&r.out.status) {
+    if intent == Intent::Tunnel && (200..300).contains(&r.response.status) {
         r.log(Level::Info, format_args!("no handler has switched to the protocol that the client requested"));
-        r.out.reset(NOT_IMPLEMENTED);
-        r.out.content_length = Some(0);
+        r.response.reset(NOT_IMPLEMENTED);
+        r.response.content_length = Some(0);
         body = Body::Empty;
     }
-    if status::has_no_body(r.out.status) {
-        r.out.content_length = None;
+    if status::has_no_body(r.response.status) {
+        r.response.content_length = None;
         body = Body::Empty;
     }
     Ok(body)

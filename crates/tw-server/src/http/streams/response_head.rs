@@ -21,10 +21,10 @@ pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {
         connection: ConnectionField::Close,
         chunked: false,
         location_base: prepare_response::location_base(r, &mut address),
-        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
+        vary_accept_encoding: r.response.varies_by_coding && r.plan().core.compression.vary,
     };
-    written.status(r.out.status);
-    r.out.list(&context, &mut |name, value| push(written, name, value));
+    written.status(r.response.status);
+    r.response.list(&context, &mut |name, value| push(written, name, value));
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.

@@ -23,7 +23,7 @@ use crate::http::tunnel_end::TunnelEnd;
 /// RFC 8297.
 const EARLY_HINTS: u16 = 103;
 
-/// Sends the response whose head is `r.out`, or switches to another protocol on a tunnel `T`.
+/// Sends the response whose head is `r.response`, or switches to another protocol on a tunnel `T`.
 pub(crate) async fn send_response<S, T>(stream: &Rc<S>, r: &mut Request, body: Body)
 where
     S: RequestStream,
@@ -42,7 +42,7 @@ where
 
 /// Sends early hints.
 pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
-    let hints = &r.facts.upstream.answer.fields;
+    let hints = &r.upstream.answer.fields;
     if response_head::has_any(hints) {
         stream.inform(|written| {
             written.status(EARLY_HINTS);
@@ -112,9 +112,9 @@ impl<S: RequestStream> Sending<S> {
                 body = Body::Empty;
             }
         }
-        let has_trailers = r.out.trailers.is_some() && !is_head;
+        let has_trailers = r.response.trailers.is_some() && !is_head;
         let ends = first.is_none() && body.is_empty() && !has_trailers;
-        self.promised = r.out.content_length.filter(|_| !is_head);
+        self.promised = r.response.content_length.filter(|_| !is_head);
         self.send_head(r, ends)?;
         if ends {
             self.flush(r).await?;
@@ -169,10 +169,10 @@ impl<S: RequestStream> Sending<S> {
 
     /// Sends the head of a switch to another protocol: 200 instead of the 101 of HTTP/1.1 (RFC 8441 section 5, RFC 9220 section 3).
     fn send_switch_head(&self, r: &mut Request) -> Result<(), SendError> {
-        r.out.status = 200;
-        r.out.content_length = None;
+        r.response.status = 200;
+        r.response.content_length = None;
         for of_connection in [&b"Connection"[..], b"Upgrade", b"Sec-WebSocket-Accept"] {
-            r.out.fields.remove(of_connection);
+            r.response.fields.remove(of_connection);
         }
         r.state.after = After::Abort;
         self.send_head(r, false)
@@ -181,13 +181,13 @@ impl<S: RequestStream> Sending<S> {
     /// Sends the head; `ends` if the response has no body.
     fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
         let name = S::PROTOCOL.name();
-        let status = r.out.status;
-        r.debug(format_args!("{name} response: {status}, {:?}", r.out.content_length));
+        let status = r.response.status;
+        r.debug(format_args!("{name} response: {status}, {:?}", r.response.content_length));
         if !matches!(status, 200..=999) {
             let wrong = format!("a response cannot have status {status}");
             return Err(SendError::Body(io::Error::other(wrong)));
         }
-        if let Some(priority) = r.out.fields.get(b"Priority") {
+        if let Some(priority) = r.response.fields.get(b"Priority") {
             self.stream.set_response_priority(priority);
         }
         let size = self.stream.begin(|written| response_head::write(r, written), ends)?;
@@ -211,7 +211,7 @@ impl<S: RequestStream> Sending<S> {
             prepare_response::fill_trailers(r);
         }
         let trailers =
-            r.out.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
+            r.response.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
         let Some(trailers) = trailers else { return self.send_data(r, Bytes::new(), true) };
         let size = self.stream.send_fields(|written| response_head::push_all(written, trailers), true)?;
         r.costs.sent.head += size as u64;

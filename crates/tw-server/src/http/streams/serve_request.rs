@@ -26,7 +26,7 @@ where
     let head = take_head(&stream, r, &received);
     drop(received);
     lifecycle::serve(r, head).await;
-    stream.end(r.costs.sent.complete, r.out.status);
+    stream.end(r.costs.sent.complete, r.response.status);
     active.finish(&client.event_loop);
 }
 

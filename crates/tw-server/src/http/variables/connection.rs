@@ -70,7 +70,7 @@ fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.facts.started.arrival {
+    match r.context.started.arrival {
         RequestArrival::Pipelined => put(out, b"p"),
         RequestArrival::Awaited => put(out, b"."),
     }

@@ -32,19 +32,19 @@ pub(super) static VARIABLES: &[VarDef] = &[
     ),
     VarDef::family(
         "sent_http_",
-        |r, name, out| put_fields(out, r.out.fields.iter(), name),
+        |r, name, out| put_fields(out, r.response.fields.iter(), name),
         "Any field of the response; dashes as underscores.",
     ),
     VarDef::family(
         "sent_trailer_",
-        |r, name, out| put_fields(out, r.out.trailers.iter().flat_map(Fields::iter), name),
+        |r, name, out| put_fields(out, r.response.trailers.iter().flat_map(Fields::iter), name),
         "Any field after the body of the response; dashes as underscores.",
     ),
 ];
 
 // DIFF(nginx): 200 before there is a response.
 fn status(r: &Request, out: &mut Vec<u8>) -> Value {
-    let status = r.state.error_status.unwrap_or(r.out.status);
+    let status = r.state.error_status.unwrap_or(r.response.status);
     out.extend_from_slice(&[status / 100, status / 10, status].map(|digits| b'0' + (digits % 10) as u8));
     Value::Found
 }
@@ -71,23 +71,23 @@ fn limit_rate(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn has_content(r: &Request) -> bool {
-    r.out.status != 204
+    r.response.status != 204
 }
 
 fn content_type(r: &Request, out: &mut Vec<u8>) -> Value {
-    if !has_content(r) || r.out.content_type.is_empty() {
+    if !has_content(r) || r.response.content_type.is_empty() {
         return Value::Missing;
     }
-    out.extend_from_slice(&r.out.content_type);
-    if !r.out.charset.is_empty() {
+    out.extend_from_slice(&r.response.content_type);
+    if !r.response.charset.is_empty() {
         out.extend_from_slice(b"; charset=");
-        out.extend_from_slice(&r.out.charset);
+        out.extend_from_slice(&r.response.charset);
     }
     Value::Found
 }
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
-    match (r.out.fields.get_known(Known::ContentLength), r.out.content_length) {
+    match (r.response.fields.get_known(Known::ContentLength), r.response.content_length) {
         _ if !has_content(r) => Value::Missing,
         (Some(field), _) => put(out, field),
         (None, Some(length)) => put_number(out, length),
@@ -97,8 +97,8 @@ fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
 
 /// Absolute once it was sent so, as in nginx.
 fn location(r: &Request, out: &mut Vec<u8>) -> Value {
-    if r.out.location.is_empty() {
-        return put_fields(out, r.out.fields.iter(), b"location");
+    if r.response.location.is_empty() {
+        return put_fields(out, r.response.fields.iter(), b"location");
     }
     let mut address = Vec::new();
     if r.costs.sent.head > 0
@@ -111,13 +111,15 @@ fn location(r: &Request, out: &mut Vec<u8>) -> Value {
             put_number(out, port.into());
         }
     }
-    put(out, &r.out.location)
+    put(out, &r.response.location)
 }
 
 fn last_modified(r: &Request, out: &mut Vec<u8>) -> Value {
-    match (r.out.fields.get_known(Known::LastModified), r.out.last_modified) {
+    match (r.response.fields.get_known(Known::LastModified), r.response.last_modified) {
         (Some(field), _) => put(out, field),
-        (None, Some(seconds)) if matches!(r.out.status, 200 | 206 | 304) => put(out, &date::format(seconds)),
+        (None, Some(seconds)) if matches!(r.response.status, 200 | 206 | 304) => {
+            put(out, &date::format(seconds))
+        }
         (None, _) => Value::Missing,
     }
 }
@@ -127,7 +129,7 @@ fn connection(r: &Request, out: &mut Vec<u8>) -> Value {
     put(
         out,
         match r.state.after {
-            _ if r.out.status == 101 => b"upgrade",
+            _ if r.response.status == 101 => b"upgrade",
             After::KeepAlive => b"keep-alive",
             After::Close | After::Abort => b"close",
         },

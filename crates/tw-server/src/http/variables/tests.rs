@@ -135,7 +135,7 @@ fn the_connection() {
         assert!(eval(r, "$tcpinfo_snd_cwnd").parse::<u32>().is_ok_and(|window| window > 0));
         assert!(eval(r, "$tcpinfo_rtt$tcpinfo_rttvar$tcpinfo_rcv_space").parse::<u128>().is_ok());
         assert_eq!(eval(r, "$pipe"), ".");
-        r.facts.started.arrival = RequestArrival::Pipelined;
+        r.context.started.arrival = RequestArrival::Pipelined;
         assert_eq!(eval(r, "$pipe"), "p");
     });
 }
@@ -203,7 +203,7 @@ fn the_response() {
     check_after(
         conf,
         head,
-        |r| r.out.status = 7,
+        |r| r.response.status = 7,
         &[
             ("$status,$bytes_sent,$body_bytes_sent,$request_completion,$limit_rate", "007,0,0,,0"),
             (fields, "-|-|-"),
@@ -211,13 +211,13 @@ fn the_response() {
         ],
     );
     let full = |r: &mut Request| {
-        r.out.content_type = Bytes::from_static(b"text/html");
-        r.out.charset = Bytes::from_static(b"utf-8");
-        r.out.content_length = Some(5);
-        r.out.last_modified = Some(784_111_777);
-        r.out.fields.append("X-A", "1");
-        r.out.fields.append("x-a", "2");
-        r.out.set_etag("\"v\"");
+        r.response.content_type = Bytes::from_static(b"text/html");
+        r.response.charset = Bytes::from_static(b"utf-8");
+        r.response.content_length = Some(5);
+        r.response.last_modified = Some(784_111_777);
+        r.response.fields.append("X-A", "1");
+        r.response.fields.append("x-a", "2");
+        r.response.set_etag("\"v\"");
         r.costs.sent.complete = true;
         sent(r, 100, 5);
     };
@@ -234,20 +234,20 @@ fn the_response() {
     );
     let none = move |r: &mut Request| {
         full(r);
-        r.out.status = 204;
+        r.response.status = 204;
         r.state.after = After::Close;
     };
     check_after(conf, head, none, &[(fields, "-|-|-"), (framing, "close|-|-")]);
     let refused = move |r: &mut Request| {
         full(r);
         r.state.error_status = Some(404);
-        r.out.status = 404;
-        r.out.fields.append(Known::ContentLength, "6");
+        r.response.status = 404;
+        r.response.fields.append(Known::ContentLength, "6");
     };
     check_after(conf, head, refused, &[("$status", "404"), (fields, "text/html; charset=utf-8|6|-")]);
     let unknown = move |r: &mut Request| {
         full(r);
-        r.out.content_length = None;
+        r.response.content_length = None;
         r.costs.limit_rate = Some(0);
     };
     check_after(conf, head, unknown, &[(framing, "keep-alive|timeout=20|chunked"), ("$limit_rate", "0")]);
@@ -257,7 +257,7 @@ fn the_response() {
 #[test]
 fn location_field_is_absolute_after_the_head_is_sent() {
     let head = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
-    let to = |r: &mut Request| r.out.location = Bytes::from_static(b"/dir/");
+    let to = |r: &mut Request| r.response.location = Bytes::from_static(b"/dir/");
     check_after(CONF, head, to, &[("$sent_http_location", "/dir/")]);
     for (conf, expected) in [
         ("", "http://a.example/dir/"),
@@ -274,7 +274,7 @@ fn location_field_is_absolute_after_the_head_is_sent() {
         check_after(&conf, head, moved, &[("$sent_http_location", expected)]);
     }
     let field = |r: &mut Request| {
-        r.out.fields.append(Known::Location, "http://origin.example/");
+        r.response.fields.append(Known::Location, "http://origin.example/");
         sent(r, 100, 0);
     };
     check_after(CONF, head, field, &[("$sent_http_location", "http://origin.example/")]);
@@ -324,7 +324,7 @@ fn request_ids_are_32_digits_that_stay_and_differ() {
         let ids = with_request(CONF, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
             let first = eval(r, "$request_id");
             assert_eq!(eval(r, "$request_id"), first);
-            r.facts.id.set(None);
+            r.context.id.set(None);
             [first, eval(r, "$request_id")]
         });
         for id in ids {

@@ -46,17 +46,17 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_cache_status",
-        |r, out| put_maybe(out, r.facts.upstream.cache.status.map(|status| status.word().as_bytes())),
+        |r, out| put_maybe(out, r.upstream.cache.status.map(|status| status.word().as_bytes())),
         "What the cache had: MISS, BYPASS, EXPIRED, STALE, UPDATING, REVALIDATED or HIT.",
     ),
     VarDef::one(
         "upstream_cache_key",
-        |r, out| put_some(out, &r.facts.upstream.cache.key),
+        |r, out| put_some(out, &r.upstream.cache.key),
         "The text by which the cache knows the response.",
     ),
     VarDef::one(
         "upstream_cache_age",
-        |r, out| match r.facts.upstream.cache.age {
+        |r, out| match r.upstream.cache.age {
             Some(age) => put_number(out, age.into()),
             None => Value::Missing,
         },
@@ -64,27 +64,27 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_cache_last_modified",
-        |r, out| put_some(out, &r.facts.upstream.cache.last_modified),
+        |r, out| put_some(out, &r.upstream.cache.last_modified),
         "Last-Modified of a response in the cache that is no longer valid.",
     ),
     VarDef::one(
         "upstream_cache_etag",
-        |r, out| put_some(out, &r.facts.upstream.cache.etag),
+        |r, out| put_some(out, &r.upstream.cache.etag),
         "ETag of a response in the cache that is no longer valid.",
     ),
     VarDef::one(
         "cache_why",
-        |r, out| put_maybe(out, r.facts.upstream.cache.why.map(|why| why.word().as_bytes())),
+        |r, out| put_maybe(out, r.upstream.cache.why.map(|why| why.word().as_bytes())),
         "Why the response was not kept, or not taken from the cache, in a word.",
     ),
     VarDef::family(
         "upstream_http_",
-        |r, name, out| put_fields(out, r.facts.upstream.answer.fields.iter(), name),
+        |r, name, out| put_fields(out, r.upstream.answer.fields.iter(), name),
         "A field of the last response of an upstream server.",
     ),
     VarDef::family(
         "upstream_trailer_",
-        |r, name, out| put_fields(out, r.facts.upstream.answer.trailers.iter(), name),
+        |r, name, out| put_fields(out, r.upstream.answer.trailers.iter(), name),
         "A field behind the body of the last response of an upstream server.",
     ),
     VarDef::family("upstream_cookie_", cookie, "A cookie that the last response of an upstream server sets."),
@@ -96,7 +96,7 @@ fn put_some(out: &mut Vec<u8>, text: &[u8]) -> Value {
 
 fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
     let mut found = Value::Missing;
-    for attempt in &r.facts.upstream.attempts {
+    for attempt in &r.upstream.attempts {
         let Some(failure) = &attempt.failure else { continue };
         if found == Value::Found {
             out.extend_from_slice(b"; ");
@@ -110,7 +110,7 @@ fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
-    let value = r.facts.upstream.answer.fields.get_all(b"Set-Cookie").find_map(|set| {
+    let value = r.upstream.answer.fields.get_all(b"Set-Cookie").find_map(|set| {
         let pair = set.split(|byte| *byte == b';').next()?;
         find_cookie(pair, name)
     });

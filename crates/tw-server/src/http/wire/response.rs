@@ -14,7 +14,7 @@ use crate::http::send_error::SendError;
 use crate::http::streams::{send_early_hints, send_response};
 
 impl Wire {
-    /// Sends the response whose head is `r.out`. The result is in `r.costs.sent` and `r.state.after`.
+    /// Sends the response whose head is `r.response`. The result is in `r.costs.sent` and `r.state.after`.
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,

@@ -54,7 +54,7 @@ impl Follower {
         }
         let Some(report) = self.fill.state.lock().report else { return };
         self.reports = false;
-        if let Some(attempt) = r.facts.upstream.current() {
+        if let Some(attempt) = r.upstream.current() {
             attempt.length = report.length;
             (attempt.sent, attempt.received, attempt.ended) = (report.sent, report.received, report.took);
         }

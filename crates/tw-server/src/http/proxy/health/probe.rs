@@ -30,7 +30,7 @@ pub(super) async fn probe(
     peer: &Arc<Peer>,
 ) -> Result<(), CheckFailure> {
     let mut r = request(event_loop, at);
-    r.facts.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
+    r.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
     let outcome = run_check(event_loop, &mut r, &at.check, peer).await;
     event_loop.app.give_back(r);
     outcome
@@ -111,15 +111,15 @@ async fn run_check(
     let mut stage = AttemptStage::ReadingHead;
     let body = read(event_loop, r, &connection, &mut *codec, wants_body, &mut stage).await;
     let body = body.map_err(|failure| CheckFailure::Upstream(failure.at(stage)))?;
-    let status = r.facts.upstream.answer.status;
-    if let Some(attempt) = r.facts.upstream.current() {
+    let status = r.upstream.answer.status;
+    if let Some(attempt) = r.upstream.current() {
         attempt.status = status;
         (attempt.sent, attempt.received) = (connection.sent.get(), connection.received.get());
         attempt.end();
     }
     let failure = match &check.protocol {
         CheckProtocol::Request { criteria: Some(criteria), .. } => criteria.failure(r, &body),
-        CheckProtocol::Grpc(grpc) => grpc.failure(&r.facts.upstream.answer, &body),
+        CheckProtocol::Grpc(grpc) => grpc.failure(&r.upstream.answer, &body),
         _ => (!check.of.is_well(status)).then(|| format!("status {status}")),
     };
     failure.map_or(Ok(()), |failure| Err(CheckFailure::Answer(failure)))
@@ -190,7 +190,7 @@ async fn read(
             }
         }
         loop {
-            match codec.read(&mut input, &mut r.facts.upstream.answer)? {
+            match codec.read(&mut input, &mut r.upstream.answer)? {
                 Event::NeedMore => break,
                 Event::Interim => {}
                 Event::Head if !wants_body => return Ok(body),

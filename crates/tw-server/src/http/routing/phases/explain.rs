@@ -465,11 +465,11 @@ fn shown(pattern: &Pattern) -> String {
 }
 
 fn explain_response(r: &Request, explanation: &mut Explanation) {
-    let location = match &*r.out.location {
+    let location = match &*r.response.location {
         b"" => String::new(),
         location => format!(", to {}", text(location)),
     };
-    let status = r.state.error_status.unwrap_or(r.out.status);
+    let status = r.state.error_status.unwrap_or(r.response.status);
     explanation.add("response", format!("{status}{location}"), None);
     explain_filters(r.plan(), explanation);
     explain_limits(r, &r.plan().core, explanation);

@@ -1,4 +1,4 @@
-//! Data of a request besides its head: times, identifier, client address, values of modules, upstream state.
+//! Context of a request: times, identifier, client address, trace, deadline.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -8,14 +8,12 @@ use tw_http::Method;
 use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
-use super::Extensions;
 use super::plan::LogHandler;
 use super::trace::RequestTrace;
 use crate::http::request_deadline::RequestDeadline;
-use crate::http::upstream_state::UpstreamState;
 
-/// Data of a request besides its head.
-pub struct Facts {
+/// Context of a request.
+pub struct RequestContext {
     /// Arrival of the first byte of the request.
     pub started: Started,
     /// Time at which its head was complete, in the ticks of the loop's table of files.
@@ -28,10 +26,6 @@ pub struct Facts {
     pub(super) moved_peer: Option<Box<RealClientAddr>>,
     /// Position below the client's request; `None` for the latter itself.
     pub(crate) position: Option<SubrequestPosition>,
-    /// Values of modules.
-    pub states: Extensions,
-    /// Upstream attempts and the cache lookup.
-    pub upstream: UpstreamState,
     /// Trace, made on first use.
     pub trace: OnceCell<Box<RequestTrace>>,
     /// Handlers of its log phase besides those of its location, in whatever location it ends.
