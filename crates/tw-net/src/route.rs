@@ -1,4 +1,4 @@
-//! What the system knows of the way to a peer.
+//! The route to a peer, as the kernel knows it.
 
 use std::io;
 use std::net::SocketAddr;

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, alg_id};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use tw_sys::rsa::{self, Digest, Padding};
 
-use crate::x509::{Certificate, PublicKey, Signed};
+use crate::x509::{Certificate, Signed, SubjectPublicKeyInfo};
 
 /// Bits of a key of RSA that OpenSSL trusts (its security level 2).
 const TRUSTED_RSA_BITS: u32 = 2048;
@@ -29,7 +29,7 @@ pub(crate) enum Signature {
 }
 
 /// Verifies that this key made the signature.
-pub(crate) fn check(signed: &Signed<'_>, key: &PublicKey<'_>) -> Signature {
+pub(crate) fn check(signed: &Signed<'_>, key: &SubjectPublicKeyInfo<'_>) -> Signature {
     let is_good = ALGORITHMS.all.iter().any(|algorithm| {
         algorithm.signature_alg_id().as_ref() == signed.algorithm
             && algorithm.public_key_alg_id().as_ref() == key.algorithm
@@ -76,14 +76,14 @@ pub(crate) fn verify_tls13(
 }
 
 /// Returns `true` for an RSA key that is too short to be trusted.
-pub(crate) fn is_short(key: &PublicKey<'_>) -> bool {
+pub(crate) fn is_short(key: &SubjectPublicKeyInfo<'_>) -> bool {
     key.algorithm == alg_id::RSA_ENCRYPTION.as_ref()
         && RsaParameters::public_modulus_len(key.bits).is_ok_and(|bits| bits < TRUSTED_RSA_BITS)
 }
 
 /// Verifies the signature of a handshake by a key too short to be trusted: its owner holds it, and
 /// [`verify_chain`](crate::verify_chain) refuses it.
-fn is_of_short_key(key: &PublicKey<'_>, message: &[u8], dss: &DigitallySignedStruct) -> bool {
+fn is_of_short_key(key: &SubjectPublicKeyInfo<'_>, message: &[u8], dss: &DigitallySignedStruct) -> bool {
     let Some((padding, digest)) = scheme_of_rsa(dss.scheme) else { return false };
     is_short(key) && rsa::has_signed(key.whole, padding, digest, message, dss.signature())
 }

@@ -23,7 +23,7 @@ pub(crate) struct Certificate<'a> {
     /// Seconds since 1970.
     pub(crate) not_before: i64,
     pub(crate) not_after: i64,
-    pub(crate) key: PublicKey<'a>,
+    pub(crate) key: SubjectPublicKeyInfo<'a>,
     pub(crate) extensions: Extensions<'a>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Signed<'a> {
 
 /// A SubjectPublicKeyInfo.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PublicKey<'a> {
+pub(crate) struct SubjectPublicKeyInfo<'a> {
     pub(crate) whole: &'a [u8],
     /// The content of the AlgorithmIdentifier.
     pub(crate) algorithm: &'a [u8],
@@ -117,7 +117,7 @@ impl<'a> Certificate<'a> {
         let subject = tbs.expect(SEQUENCE)?.whole;
         let key = tbs.expect(SEQUENCE)?;
         let mut parts = Reader::new(key.content);
-        let key = PublicKey {
+        let key = SubjectPublicKeyInfo {
             whole: key.whole,
             algorithm: parts.expect(SEQUENCE)?.content,
             bits: der::bytes_of_bits(parts.expect(BIT_STRING)?.content)?,

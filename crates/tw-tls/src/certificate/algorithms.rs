@@ -1,7 +1,7 @@
 //! Names of the algorithms in a certificate (RFC 3279, 5480, 8410).
 
 use crate::der::{INTEGER, OID, Reader, SEQUENCE};
-use crate::x509::PublicKey;
+use crate::x509::SubjectPublicKeyInfo;
 
 /// rsaEncryption and RSASSA-PSS, as keys.
 const RSA: [&[u8]; 2] =
@@ -36,7 +36,7 @@ pub(super) fn signature_name(algorithm: &[u8]) -> Option<&'static str> {
 }
 
 /// Kind of a key and its bits.
-pub(super) fn key_name(key: &PublicKey<'_>) -> Option<String> {
+pub(super) fn key_name(key: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let mut algorithm = Reader::new(key.algorithm);
     let id = algorithm.expect(OID).ok()?.content;
     if RSA.contains(&id) {

@@ -55,9 +55,9 @@ pub(crate) enum TokenError {
     InvalidTime(&'static str),
     Expired,
     NotYetValid,
-    /// Its claim or parameter of the header is in a list of revoked ones.
+    /// The claim or the parameter of the header of this name is in a list of revoked ones.
     Revoked(&'static str),
-    /// It does not say by which key it is signed, and keys may be revoked.
+    /// The header does not name the key, and keys may be revoked.
     NoKeyName,
 }
 
