@@ -130,7 +130,7 @@ impl Client {
         let PassedConnection { local, early, tls, proxy_header, .. } = passed;
         let sends_header = self.group(&self.home.generation()).is_some_and(|group| group.proxy_protocol);
         if let (Some(header), false) = (proxy_header, sends_header) {
-            // Nothing has set it: the connection is new here.
+            // The header of a connection that was passed on is set nowhere else, so this cannot fail.
             let _ = self.proxy.set(header);
         }
         self.local_or(|| Some(local));

@@ -173,7 +173,7 @@ impl Request {
         self.body = RequestBody::absent();
         self.facts.started = Started::now(parent.facts.started.arrival);
         self.facts.read_at = parent.facts.read_at;
-        // One for all of them, whichever asks for it first.
+        // All subrequests share the ID of the main request, whichever request reads the variable first.
         self.facts.id.set(Some(parent.id()));
         self.facts.states = parent.facts.states.clone();
         self.continue_trace(parent);
@@ -206,7 +206,7 @@ impl Request {
         self.leave_client();
         self.bindings.copy_values(&parent.bindings);
         self.state.method = parent.state.method;
-        // What guards the parent ends with the parent.
+        // Guards such as the counted connection of `limit_conn` end with the parent.
         self.facts.states.leave_own();
     }
 
