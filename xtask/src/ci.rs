@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::left_out::LeftOut;
-use crate::{Failure, bench, cargo, root};
+use crate::{Failure, cargo, root};
 
 /// One cargo command.
 struct Step<'a> {
@@ -86,7 +86,7 @@ fn check_dependencies(left_out: &LeftOut) -> Result<(), Failure> {
 /// from another compiler; so is an error, because a machine may forbid to trace processes.
 fn compare_instructions(left_out: &LeftOut) -> Result<(), Failure> {
     println!("ci: instructions: of the release build that is there");
-    match bench::compare_instructions() {
+    match tw_bench::compare_instructions() {
         Ok(()) => Ok(()),
         Err(reason) => left_out.add(&format!("ci: instructions: {reason}")),
     }

@@ -2,7 +2,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
 
-mod bench;
 mod ci;
 mod conformance;
 mod cost;
@@ -41,8 +40,8 @@ const COMMANDS: &[Command] = &[
         name: "bench",
         arguments: "static | filters | disk | idle | tls | …",
         about: "measure against nginx, with targets",
-        options: bench::USAGE,
-        run: bench::run,
+        options: tw_bench::USAGE,
+        run: tw_bench::run,
     },
     Command {
         name: "ci",

@@ -31,6 +31,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tailwater-ingress/", "a program of its own, which runs no loop"),
     ("crates/tw-slowdisk/", "a program of its own, which runs no loop"),
     ("crates/tw-testkit/", "development only"),
+    ("crates/tw-bench/", "development only"),
     ("xtask/", "a tool"),
 ];
 
