@@ -247,7 +247,7 @@ impl Run<'_> {
             let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else { continue };
             let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()));
             if program.is_ok_and(|program| program == self.binary) {
-                // It may have ended just now.
+                // The server may have ended just now.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }

@@ -184,7 +184,7 @@ impl Command {
         let usage = format!("usage: cargo xtask {name} {arguments}");
         match *options {
             "" => format!("{}\n\n{about}", usage.trim_end()),
-            // These have a first line of their own.
+            // These options begin with a usage line of their own.
             options if options.starts_with("usage: ") => format!("{options}\n\n{about}"),
             options => format!("{usage}\n\n{about}\n\n{options}"),
         }

@@ -84,7 +84,7 @@ pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<Strin
         if linked.contains_key(&id) {
             continue;
         }
-        // What builds or tests the program is no part of it.
+        // Dependencies for building and testing are no part of the program.
         let is_linked =
             |dependency: &Value| list(dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null());
         let dependencies = nodes.get(&id).map(|node| list(node, "deps")).unwrap_or_default();

@@ -64,7 +64,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let logs = target().join("soak");
     let left_out = LeftOut::new()?;
     let mut failures = Failures::new();
-    // What other runs left is not taken for what this one leaves.
+    // Logs of earlier runs must not be taken for those of this one.
     let _ = fs::remove_dir_all(&logs);
     println!("soak: {runs} runs of {} programs beside {busy} busy processes", programs.len());
     let _busy: Vec<Busy> =
@@ -152,12 +152,12 @@ impl Program {
             command.env(TESTS_VARIABLE, (cores * TESTS_PER_CORE).to_string());
         }
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
-        // Ctrl-C is not for it: it goes on to its end, because the servers that it has started end with it.
+        // The process group keeps Ctrl-C from the program, which goes on to its end, because the servers that it has started end with it.
         command.process_group(0);
         let mut child = left_out.collect_from(&mut command).spawn().map_err(failed)?;
         let status = wait::some(TIMEOUT, || child.try_wait().transpose()).transpose().map_err(failed)?;
         if status.is_none() {
-            // Nothing can be done about one that cannot be killed.
+            // Nothing can be done about a program that cannot be killed.
             let _ = child.kill().and_then(|()| child.wait());
         }
         let printed = fs::read(log).map_err(failed)?;
@@ -202,7 +202,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // It ends by itself as well.
+        // The process ends by itself as well.
         let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     );
     let mut command = cargo();
     command.args(["test", "--package", "tailwater", "--test", "it", "--", "--nocapture"]);
-    // One behind the other: what one measures the other would change.
+    // Tests run one after the other, because each would change what another measures.
     command.arg("--test-threads=1");
     let filters = [
         (requests, "proxy::torture::"),

@@ -111,7 +111,7 @@ fn apply_changes(store: &Store, journal: &Journal, mut applier: Applier) {
         let found = store.wait(if failed { u64::MAX } else { seen }, QUIET, QUIET_MAX, RETRY);
         let (changes, snapshot) = match found {
             Some(found) => found,
-            // One of them may be free now.
+            // A port that was unavailable may be free now.
             None if applier.lacks_ports() && store.is_complete() => (seen, store.snapshot()),
             None => continue,
         };

@@ -131,7 +131,7 @@ impl Writer<'_> {
         if state.is_none() && !entries.iter().any(|entry| is_ours(entry)) {
             return None;
         }
-        // What other controllers say remains.
+        // The entries of other controllers remain.
         let mut parents: Vec<Value> =
             entries.iter().filter(|entry| !is_ours(entry)).map(|entry| (*entry).clone()).collect();
         for parent in state.into_iter().flat_map(|state| &state.parents) {

@@ -175,7 +175,7 @@ fn update(
         let ObjectName { namespace, name } = &ingress.metadata.name;
         let target = format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses/{name}/status");
         match client.request("PATCH", &target, Some(("application/merge-patch+json", &patch))) {
-            // It was removed meanwhile.
+            // The Ingress was removed meanwhile (404).
             Ok(_) | Err(ApiError::Status(404, _)) => {}
             Err(error) => return Err(error),
         }

@@ -52,7 +52,7 @@ pub fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
-    // What would be rounded to a fourth digit has the next unit.
+    // A value that would be rounded to a fourth digit takes the next unit.
     while value.abs() >= 999.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;

@@ -106,11 +106,11 @@ async fn serve(mut commands: UnboundedReceiver<AgentCommand>) {
         match command {
             AgentCommand::SetConfig(job, log, done) => {
                 job.works.iter().for_each(|work| load(work, &log));
-                // Whoever has waited long enough has gone.
+                // The receiver may have given up waiting.
                 let _ = done.send(());
                 current = Some((job, log));
             }
-            // Each time what has failed would be tried at once.
+            // Starting again would retry failed orders at once.
             AgentCommand::StartOrdering if has_begun => continue,
             AgentCommand::StartOrdering => has_begun = true,
             AgentCommand::Stop => {
@@ -138,7 +138,7 @@ async fn serve(mut commands: UnboundedReceiver<AgentCommand>) {
 async fn stop(running: &mut HashMap<Box<str>, Running>, is_meant: impl Fn(&Running) -> bool) {
     for (_, running) in running.extract_if(|_, running| is_meant(running)) {
         running.task.abort();
-        // It was ended: that is no error.
+        // The task was aborted, so its error is expected.
         let _ = running.task.await;
     }
 }
@@ -172,7 +172,7 @@ fn start(work: &IssuerConfig, job: &AcmeConfig, log: &LogFn, accounts: &Accounts
                     }
                     .run(),
                 );
-                // It ends by a panic only, which has been logged with its place.
+                // The task ends only by a panic, which has been logged with its place.
                 task.join_next().await;
                 (log.borrow())(
                     Level::Alert,
@@ -213,7 +213,7 @@ mod tests {
         };
         let issuer = Issuer {
             name: "one".into(),
-            // Nobody listens there.
+            // No server listens on this port.
             uri: Url::parse("https://127.0.0.1:1/").unwrap(),
             account,
             challenge: Challenge::Http01,
@@ -269,7 +269,7 @@ mod tests {
             let (log, log_lines) = log_lines();
             let agent = Agent::start().unwrap();
             agent.set_config(Arc::new(AcmeConfig { works: vec![work], answers: Arc::default() }), log);
-            // Twice is once.
+            // The second call has no effect.
             agent.start_ordering();
             agent.start_ordering();
             (agent, log_lines)
@@ -280,7 +280,7 @@ mod tests {
         assert!(line.starts_with("acme: no certificate \"example.com\" from issuer \"one\": \"127.0.0.1\" cannot be asked: connect() failed (111: Connection refused) to 127.0.0.1:1; a temporary certificate is used"), "{line}");
         let (_second, other) = begun(work(&dir.join("state")));
         drop(first);
-        // It asks only now.
+        // The second agent asks only after the first has ended.
         assert!(wait::until(within, || other.lock().contains("next attempt in 6")), "{}", *other.lock());
         assert_eq!(said.lock().lines().count(), 1);
     }

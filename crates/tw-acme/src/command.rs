@@ -90,7 +90,7 @@ impl Drop for Record {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already is not harmed.
+        // The process may have ended already, which is no error.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -39,7 +39,7 @@ pub(crate) fn temporary(identifiers: &[Identifier]) -> Result<Identity, Error> {
     let failed = made("a temporary certificate");
     let mut params = params(identifiers).map_err(made("a temporary certificate"))?;
     params.distinguished_name.push(DnType::CommonName, TEMPORARY);
-    // It is not meant to be believed, so it need not end either.
+    // No client trusts a temporary certificate, so it need not expire soon.
     (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2100, 1, 1));
     let certificate = params.self_signed(&key).map_err(failed)?;
     let key = read(&key)?;

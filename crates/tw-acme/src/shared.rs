@@ -106,7 +106,7 @@ impl Drop for StoredChallenge {
         let store = self.store.clone();
         let key = std::mem::take(&mut self.key);
         let version = self.version;
-        // One that stays is removed when its time is over.
+        // An answer that cannot be removed expires in the store.
         spawn_local(async move { drop(store.remove(&key, Some(version)).await) });
     }
 }
@@ -330,7 +330,7 @@ impl SharedIssuer {
         let key = self.certificate_key(wanted);
         let stored = self.store.get(&key).await.map_err(fleet_error)?;
         if let Some(value) = &stored.value {
-            // One that cannot be used is replaced.
+            // A stored certificate that cannot be used is replaced.
             let is_used = self.take_over(wanted, value).unwrap_or(false);
             if is_used && !stored.is_outdated {
                 return Ok(());

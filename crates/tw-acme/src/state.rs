@@ -110,11 +110,11 @@ impl State {
             .map_err(failed("write()", &temporary))
             .and_then(|()| fs::rename(&temporary, &path).map_err(failed("rename()", &path)));
         if renamed.is_err() {
-            // What cannot be removed is removed before the next one is written.
+            // A temporary file that stays is removed before the next write.
             let _ = fs::remove_file(&temporary);
         }
         renamed?;
-        // That the name lasts is worth a try; the file is whole either way.
+        // Syncing the directory makes the new name durable. A failure is ignored, because the file is complete either way.
         let _ = File::open(&self.0).and_then(|directory| directory.sync_all());
         Ok(())
     }
@@ -139,7 +139,7 @@ mod tests {
         drop(lock);
         let _lock = state.lock().unwrap().unwrap();
         state.keep_account("one").unwrap();
-        // What a crash left behind is in nobody's way.
+        // A temporary file left behind by a crash is no obstacle.
         fs::write(dir.join("issuer/.account.key.new"), "half").unwrap();
         state.keep_account("two").unwrap();
         assert_eq!(state.account().unwrap().unwrap().as_str(), "two");
@@ -186,7 +186,7 @@ mod tests {
         let state = State::new(&dir.join("issuer"));
         let _lock = state.lock().unwrap().unwrap();
         state.keep_account("one").unwrap();
-        // Nothing can be renamed over a directory.
+        // A file cannot be renamed over a directory, so the write fails.
         fs::create_dir(dir.join("issuer/a.pem")).unwrap();
         assert!(state.keep_certificate("a", "pem").unwrap_err().to_string().starts_with("rename() \""));
         assert!(!dir.join("issuer/.a.pem.new").exists());

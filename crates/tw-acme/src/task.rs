@@ -165,7 +165,7 @@ impl Task {
             following.spawn_local(shared.clone().follow());
         }
         let _lock = self.lock().await;
-        // What another process has done meanwhile.
+        // Another process may have obtained certificates while this one waited for the lock.
         load(&self.work, &self.log.borrow());
         let mut plans: Vec<_> = self.work.wanted.iter().cloned().map(Plan::new).collect();
         if shared.is_some() {
@@ -219,7 +219,7 @@ impl Task {
         loop {
             match state.lock() {
                 Ok(Some(lock)) => return Some(lock),
-                // What cannot be used was said at the start.
+                // Files that cannot be used were reported at the start, so nothing is logged here.
                 Ok(None) => load(&self.work, &(Arc::new(|_, _: fmt::Arguments<'_>| {}) as LogFn)),
                 Err(error) => {
                     failures += 1;
@@ -341,7 +341,7 @@ impl Task {
         let end = new.validity().1;
         plan.wanted.slot.set(new);
         plan.follow();
-        // Whatever it and its authority say, it is not replaced at once.
+        // Whatever dates the certificate and its authority give, it is not replaced at once.
         plan.earliest = now() + rest_after(end.saturating_sub(now()));
         let name = plan.wanted.name();
         self.log(

@@ -52,7 +52,7 @@ impl Url {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(UrlError::BadByte);
         }
-        // What stands behind `#` is not sent.
+        // The fragment is not sent.
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, _) = rest.split_at(end);

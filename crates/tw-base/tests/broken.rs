@@ -49,7 +49,7 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     assert_eq!(*count.lock(), 1);
     assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 
-    // One that waits for a notice, and one that comes later.
+    // One thread waits for a notification, and another one locks later.
     let kept = Arc::new(FatalMutex::new(0_u32));
     let changed = Arc::new(Condvar::new());
     let passed = Arc::new(AtomicBool::new(false));
@@ -84,7 +84,7 @@ fn panic_that_holds_a_lock_poisons_the_process() {
             passed.store(true, SeqCst);
         })
     };
-    // Nothing shows that a thread will never go on. What can be seen is that both have let go of the lock.
+    // A test cannot show that a thread never goes on, but it can show that both have released the lock.
     for _ in 0..1000 {
         assert_eq!(*kept.lock_if_unpoisoned().unwrap(), 1);
         thread::yield_now();

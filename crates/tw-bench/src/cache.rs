@@ -66,7 +66,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
         factor: options.number("factor", 10)?,
         // The disk takes longer than a round to show what it does to others.
         seconds: 2 * plan.seconds,
-        // Nobody's memory has the names of all files of a large cache.
+        // No machine has the names of all files of a large cache in memory.
         forgets_names: endurance || options.flag("cold-names"),
         server_cpu: plan.server_cpu,
         load_cpu: plan.load_cpu,

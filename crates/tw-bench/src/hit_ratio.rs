@@ -154,7 +154,7 @@ fn through_index(requests: &[u32], capacity: usize, policy: EvictionPolicy) -> u
         let commit = index.claim(key, now).commit();
         match commit.map(|commit| commit.store(SIZE, u32::MAX, now)) {
             Ok(Ok(pushed_out)) => gone.extend(pushed_out),
-            // Nothing is purged, and nobody else stores.
+            // There are no purges, and no other thread stores.
             Ok(Err(_)) | Err(_) => unreachable!("no response is refused"),
         }
         loop {

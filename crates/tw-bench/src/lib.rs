@@ -237,7 +237,7 @@ fn supervised(args: &[String]) -> Outcome {
     match Supervisor::new(keeps_data)?.run(args, &[], None)? {
         End::Succeeded => Ok(()),
         End::Interrupted => Err("interrupted".into()),
-        // It has printed why.
+        // The process has printed the reason.
         End::Failed | End::TooLong => Err("".into()),
     }
 }

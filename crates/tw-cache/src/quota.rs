@@ -366,7 +366,7 @@ impl QuotaTable {
             }
             None => {
                 self.accounts.push(new);
-                // One more than OWNERS_MAX at most.
+                // There are at most OWNERS_MAX + 1 accounts, so the cast is exact.
                 self.accounts.len() as u32 - 1
             }
         };

@@ -148,7 +148,7 @@ fn every_bit_that_flips_is_found() {
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(read(&flipped, file_size(&meta)).is_err(), "bit {bit}");
     }
-    // What is behind it belongs to nobody: a longer header may have been there.
+    // Bytes behind the header are ignored: they may be left of a longer header.
     let mut other = bytes;
     other[used..].fill(0xff);
     assert_eq!(seen(&read(&other, file_size(&meta)).unwrap()), seen(&meta));

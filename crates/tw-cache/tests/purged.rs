@@ -158,7 +158,7 @@ impl Cache {
             if seen.found.holds == EntryState::File && seen.found.checked < latest {
                 self.visit(&seen);
             }
-            // What it was before the visit is no younger, except for what the visit has dealt with.
+            // The state before the visit is no younger than the current one, except for purges that the visit has applied.
             oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
         }
         let departures = self.index.removals();
@@ -225,7 +225,7 @@ fn one_purge_covers_a_hundred_thousand_entries() {
         claim.commit().unwrap().store(512, 10, 1).unwrap();
     }
     let before = index.counts();
-    // Nothing of the index is given to it.
+    // A purge by prefix changes nothing in the index.
     let sequence = purges.purge_prefix(b"", Purge::Soft);
     assert_eq!((index.counts(), purges.counts()), (before, [1, 0, 0]));
     let mut cursor = ScanCursor::default();

@@ -85,7 +85,7 @@ pub(crate) fn indentation(text: &[u8], at: usize) -> Option<usize> {
 fn swallowed<'n>(node: &'n Node, text: &[u8], is_directive: impl Fn(&str) -> bool) -> Option<&'n Word> {
     let before = std::iter::once(&node.name).chain(&node.args);
     let begins = |word: &Word| {
-        // What ends the word before it stands on an earlier line.
+        // A word that is the first on its line begins a directive, and the word before it lacks a semicolon.
         !word.quoted
             && indentation(text, word.span.start as usize).is_some()
             && word.as_str().is_some_and(&is_directive)

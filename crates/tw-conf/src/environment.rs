@@ -115,7 +115,7 @@ mod tests {
             ("${env:NONE:-a:-b$x}", "a:-b$x"),
             ("${env:A:-b}", "a value"),
             ("${env:DOLLAR}", "${env:A}"),
-            // What is no expression stays.
+            // Text that is no expression stays as it is.
             ("$env", "$env"),
             ("${env}", "${env}"),
             ("${env:}", "${env:}"),

@@ -168,7 +168,7 @@ impl<'a> Read<'a> {
     fn all(&mut self, file: u32, scope: Scope<'_>) -> Result<(), ConfError> {
         let first = self.tree.failures.len();
         let mut nodes = Vec::new();
-        // What is broken has been kept.
+        // Errors were added to `failures`, so the result is not needed.
         let _ = self.source(file, scope, Depth::default(), &mut nodes);
         self.tree.nodes.append(&mut nodes);
         self.tree.failures.get(first).cloned().map_or(Ok(()), Err)

@@ -82,10 +82,10 @@ impl ConfFiles for SystemFiles {
                 }
                 opened => opened,
             };
-            // Nobody may wait any more.
+            // The receiver may have given up waiting.
             let _ = sender.send(opened);
         };
-        // A disk that hangs would keep a start from succeeding.
+        // A thread of its own opens the device, because a disk that hangs would keep the server from starting.
         let opening = std::thread::Builder::new().name("open device".to_owned()).spawn(open)?;
         match receiver.recv_timeout(DEVICE_WAIT) {
             Ok(opened) => {
@@ -125,7 +125,7 @@ impl RecordedFiles {
 
 impl ConfFiles for RecordedFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
-        // Whoever names a file twice means one content.
+        // A file that is read twice has to have the same content both times.
         if let Ok(text) = self.0.borrow().read(name) {
             return Ok(text);
         }

@@ -105,7 +105,7 @@ pub async fn run<P: ConnectingProtocol, C: GroupChecks>(
     for (id, checks) in own {
         groups.spawn((), Subject { kind: "health checks", id }, check_group(checks));
     }
-    // One that has panicked is made again with the loop.
+    // A panic of one of these tasks ends this one, and the loop then starts all of them again.
     while let ((), Ok(())) = poll_fn(|cx| groups.poll_ended(cx)).await {}
 }
 

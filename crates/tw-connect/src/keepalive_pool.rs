@@ -87,12 +87,12 @@ impl KeepalivePool {
         let mut waiting = self.waiting.borrow_mut();
         let list = waiting.get_mut(owner)?;
         loop {
-            // A group that was gone for a while has the same numbers for other servers.
+            // A group that was removed and added again may use the same peer numbers for other servers, so the address has to match, too.
             let is_its =
                 |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
-            // Whatever is there to be read, nobody has asked for it.
+            // Input on an idle connection is its end, or bytes that no request asked for: it cannot be reused.
             if !found.connection.may_have_input() && found.until > tw_rt::clock::now() {
                 return Some(found.connection);
             }

@@ -68,7 +68,7 @@ mod tests {
             assert_eq!(pace.poll_room(&mut cx), Poll::Pending);
             pace.began -= Duration::from_secs(1);
             assert_eq!(pace.poll_room(&mut cx), Poll::Ready(100));
-            // What was read too much is made up for.
+            // Bytes read beyond the rate are deducted from later seconds.
             pace.count(250);
             assert_eq!(pace.poll_room(&mut cx), Poll::Pending);
             pace.began -= Duration::from_secs(2);

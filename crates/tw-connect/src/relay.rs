@@ -331,7 +331,7 @@ impl RelaySide {
 impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     fn new(source: RelaySide, (from, early): (F, Bytes), to: T, limits: DirectionLimits) -> Self {
         let DirectionLimits { size, patience, rate, closes } = limits;
-        // What was read before counts, too.
+        // Bytes read before the relay began count for the rate, too.
         let rate = rate.map(|rate| Box::new(ReadRate::new(rate, early.len())));
         Self {
             source,
@@ -395,7 +395,7 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
                 DirectionStage::Open => {}
                 DirectionStage::Ended => {
                     if !self.closes || self.to.tells_end() {
-                        // One that is gone already need not be told.
+                        // An error means that this side is gone already.
                         let _ = self.to.shutdown_write();
                     }
                     self.stage = DirectionStage::Closed;

@@ -120,7 +120,7 @@ impl Resolving {
         };
         if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
             let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-            // What was known before is good enough if this fails or takes long.
+            // The entries read before stay in use if reading the files fails or takes long.
             let _ = tokio::time::timeout(
                 REFRESH_WAIT.min(self.timeout),
                 pool.run(&mut account, move || refresh.run()),

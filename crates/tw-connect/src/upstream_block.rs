@@ -343,7 +343,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
     fn resolve(raw: Raw<P>, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let Some(name) = P::upstream_block(&cx.block).name.clone() else { return Ok(Self::default()) };
         let state = raw.state.take();
-        // Whoever builds the block refuses it: one in which nothing is written does not come here.
+        // The code that builds the block refuses one without servers; an empty block does not get here at all.
         if raw.servers.is_empty() && state.is_none() {
             return Ok(Self::default());
         }

@@ -231,7 +231,7 @@ impl UpstreamConnection {
             Poll::Ready(ready) => Poll::Ready(ready),
             Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
                 if let UpstreamTransport::Stream(stream) = &self.transport {
-                    // Nobody knows whether anything comes by it any more.
+                    // After a timeout it is unknown whether the connection still works, so it takes no new streams.
                     stream.retire_connection();
                 }
                 Err(UpstreamFailure::ReceiveTimeout)

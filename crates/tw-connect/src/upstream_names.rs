@@ -147,7 +147,7 @@ fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resol
     let (lookup, group) = (LookupGuard(named.clone()), group.clone());
     let (resolving, pool) = (resolving.clone(), pool.clone());
     tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
-        // Those there are go on being used.
+        // If the lookup fails, the addresses known so far stay in use.
         let _ = lookup.0.refresh(&group, &resolving, &pool).await;
     });
 }

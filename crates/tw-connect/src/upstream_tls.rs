@@ -220,7 +220,7 @@ impl<S: Session> TlsDirectives<S> {
             Some(ClientCertificate::Always(identity)) => (Some(identity), None),
             Some(ClientCertificate::DynamicCertificate(named)) => (None, Some(named)),
         };
-        // What variables may name is not known before.
+        // The cost of a certificate that is chosen by variables is not known before, so it counts as slow.
         let is_slow = self.verify
             || named.is_some()
             || identity.as_ref().is_some_and(|identity| identity.cost == Cost::Slow);

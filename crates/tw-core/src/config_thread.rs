@@ -116,7 +116,7 @@ impl ConfigThread {
 
     /// Sends a job to the thread. Takes no lock that is held for long, and waits for nothing.
     fn send(&self, job: Job) {
-        // It cannot fail: the thread ends after the last handle.
+        // Sending cannot fail: the thread ends after the last handle.
         let _ = self.0.send(job);
     }
 }

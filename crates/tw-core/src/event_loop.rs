@@ -435,7 +435,7 @@ async fn serve<A: Application>(
     running.tally.generation.set(running.process().id);
     let taking_datagrams = running.start_taking_datagrams();
     running.listen(sockets);
-    // Who knows of it finds it at work: what accepts has had its turn.
+    // The accepting tasks run first, so that siblings which learn of this loop find it at work.
     tw_rt::yield_now().await;
     running.join_siblings(commands.stats());
     let taking_over = Subject { kind: "accept", id: 0 };
@@ -459,7 +459,7 @@ async fn serve<A: Application>(
         };
         let Some(command) = next(&mut commands, has_ended).await else { return };
         match command {
-            // It has.
+            // The loop has started already.
             LoopCommand::Start => {}
             LoopCommand::Generation(generation, sockets) => {
                 running.set_generation(generation);
@@ -470,7 +470,7 @@ async fn serve<A: Application>(
             LoopCommand::CloseFiles => running.app.close_files(),
             LoopCommand::ReceiverChanged => running.wake_receivers(),
             LoopCommand::TakeOver(session) => running.app.take_over(session),
-            // It has not left yet.
+            // Only a loop that has got `Quit` hands sessions over.
             LoopCommand::HandOver(_) => {}
             LoopCommand::Quit(phase) => {
                 drop(background_tasks);

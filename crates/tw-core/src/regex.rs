@@ -123,7 +123,7 @@ impl Regex {
         let end = match (translated.end, effort) {
             (pcre::End::Plain, _) => End::Plain,
             (pcre::End::WithoutNewline, Effort::Linear) => End::WithoutNewline,
-            // What is looked for, or must not be there, may be the end.
+            // A lookaround may look for the end of the text, so the pattern needs an exact translation of `$`.
             (pcre::End::WithoutNewline, Effort::Backtracking) | (pcre::End::Exact, _) => {
                 End::Exact(build(&pcre::translate_exactly(pattern)?)?.into())
             }

@@ -266,7 +266,7 @@ impl ReloadCheck {
                 }
                 Err(failed) => {
                     self.file.reloads().failed.fetch_add(1, Relaxed);
-                    // One line for one reason, until it changes.
+                    // A failure is logged once, until its reason changes.
                     if last_failure.as_ref() != Some(&failed) {
                         let text = failure(kind, path, &failed.why);
                         log.write(Level::Error, None, format_args!("{text}, the old one stays in use"));

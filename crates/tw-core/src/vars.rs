@@ -294,7 +294,7 @@ impl<S: Session> VarTarget<S> {
     }
 }
 
-// What derives would write, but for any kind of session: none of these holds one.
+// `#[derive(Clone, Copy)]` would bound `S`, although none of these types holds a session.
 
 impl<S> Clone for VarKind<S> {
     fn clone(&self) -> Self {

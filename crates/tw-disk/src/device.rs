@@ -159,7 +159,7 @@ impl Device {
         for i in 0..DEVICES_MAX {
             let at = (home + i) % DEVICES_MAX;
             let device = TABLE[at].get_or_init(|| match faulty_path() {
-                // Nothing there is taken to be in memory.
+                // All reads of a faulty device are jobs, as if nothing of it were in memory.
                 Some(path) => Device::new(Some(dev), at, (Reads::Job, PLACE_REMOTE), Some(path)),
                 None => Device::new(Some(dev), at, (Reads::Unknown, PLACE_UNKNOWN), None),
             });

@@ -174,7 +174,7 @@ impl Disk {
                 } else {
                     buf.len()
                 };
-                // What is not known to be in memory is not tried, except nothing at all, which always is.
+                // Only bytes that are known to be in memory are tried on a busy device. An empty read is always tried.
                 (len > 0 || buf.is_empty()).then(|| inner.read_cached(fd, offset, &mut buf[..len]))
             }
             (Handle::Os(fd), _) if inner.is_memory() => Some(os::read_memory(fd, offset, buf)),

@@ -280,7 +280,7 @@ impl Driver {
 
     fn read_once(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Result<usize, DiskError> {
         if let Handle::Os(fd) = &file.handle {
-            // What the first read of a device teaches is of use for this very file.
+            // The first read of a device examines the device, and the result already applies to this file.
             file.device.touch(fd.as_fd());
         }
         match (&file.handle, file.direct()) {
@@ -306,7 +306,8 @@ impl Driver {
         if size > max {
             return Err(Op::Read.failed(Errno::FBIG));
         }
-        // One byte more than it says: a file that grows meanwhile, or reports no size (procfs), is read on.
+        // The buffer has one byte more than the reported size, so that a file that grows meanwhile, or reports no size (procfs), is read
+        // on.
         let mut content = vec![0; size.saturating_add(1)];
         let mut filled = 0;
         loop {

@@ -95,7 +95,7 @@ pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
     };
     let dir = CString::new(dir).map_err(|_| Errno::INVAL)?;
     let dir = open(&dir, from, STEP)?;
-    // Whatever came there meanwhile, a link is not followed.
+    // `NOFOLLOW`: a link that was created under this name meanwhile must not be followed.
     openat(&dir, name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)
 }
 

@@ -173,7 +173,7 @@ impl Locks {
         }
         let mut excess = self.bytes().saturating_sub(max);
         while excess > 0 {
-            // It ends outside of the lock, which loops take.
+            // The evicted entry is dropped after the mutex was released, because loops take that mutex.
             let Some(evicted) = self.state.lock().evict(|_| true) else { break };
             excess = excess.saturating_sub(evicted.bytes);
         }

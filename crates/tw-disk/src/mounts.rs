@@ -198,7 +198,7 @@ pub(crate) fn device_of_mount(id: u64) -> Option<&'static Device> {
 /// only.
 pub(crate) fn correct(path: &CStr) {
     let path = path.to_bytes();
-    // What a directory has been may have changed since it was looked at.
+    // A directory may have been replaced since it was looked at, so each is examined again.
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     for end in ends {
         let Ok(directory) = CString::new(&path[..end]) else { return };
@@ -269,7 +269,7 @@ fn take_over(text: &[u8]) {
         return;
     }
     if let Some(known) = known {
-        // What links lead to stays there as long as it is mounted.
+        // Directories that links lead to keep their device as long as it is mounted.
         let is_mounted = |dev: u64| table.mounts.iter().any(|mount| mount.dev == dev);
         let kept = known.elsewhere.iter().filter(|(_, dev)| is_mounted(**dev));
         table.elsewhere = kept.map(|(directory, dev)| (directory.clone(), *dev)).collect();
@@ -462,7 +462,7 @@ mod tests {
             ("/srv/f", Some(FAULTY_DEV), true),
             ("/var/a/f", Some(FAULTY_DEV), true),
             ("/var/ab", Some(rustix::fs::makedev(254, 0)), false),
-            // What is mounted below a faulty path is another disk.
+            // A file system mounted below a faulty path is another device.
             ("/mnt/my disk/inner/a", Some(rustix::fs::makedev(8, 1)), false),
         ];
         for (path, dev, is_remote) in cases {

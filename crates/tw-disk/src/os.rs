@@ -101,7 +101,7 @@ pub(crate) fn open_now(path: &CStr, options: &OpenOptions) -> Option<Result<(Own
         Err(Errno::AGAIN | Errno::INTR) => None,
         // A link: whether its owner matches is looked up by a job.
         Err(Errno::LOOP) if matches!(options.links, Links::SameOwner { .. }) => None,
-        // Who denied it is found out by a job, which may look at what is not in memory.
+        // The source of the denial is determined by a job, which may read metadata that is not in memory.
         Err(Errno::ACCESS) if sandbox_denial::reading_is_restricted() => None,
         Err(Errno::INVAL | Errno::NOSYS) => {
             LACKS_CACHED.store(true, Relaxed);

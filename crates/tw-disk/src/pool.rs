@@ -423,7 +423,8 @@ impl Shared {
             let number = device::number_of(device);
             let is_over = state.live <= state.queue.hung();
             if is_over && state.queue.hung_on(number) > 0 {
-                // Nobody may wait for this device, not even at the end: what is open goes with the process.
+                // No thread may wait for this device, not even at shutdown: the task is leaked, and the process closes its files when it
+                // ends.
                 std::mem::forget(task);
                 return None;
             }
@@ -527,7 +528,7 @@ impl Shared {
                 }
                 return Some(Taken { ticket, job, pending_thread });
             }
-            // What waits for a device from which nothing comes back is not waited for.
+            // Jobs that wait for a hung device do not keep a stopping pool alive.
             let is_over = state.is_stopping && state.queue.waiting() == state.queue.waiting_in_vain();
             if is_over || state.live > state.queue.slots() + state.queue.replaced() {
                 state.live -= 1;
@@ -547,7 +548,8 @@ impl Shared {
             let (locked, waited) = FatalMutexGuard::wait_for(state, bell, REST);
             state = locked;
             if state.idle.remove(bell) && waited.timed_out() {
-                // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.
+                // Most memory that the jobs allocated was freed by other threads, and the allocator does not notice that while this thread
+                // rests.
                 drop(state);
                 tw_sys::heap::purge();
                 has_worked = false;

@@ -417,7 +417,7 @@ impl<J> Queue<J> {
     }
 
     fn would_start(&self, class: JobClass, source: JobSource, device: u32) -> bool {
-        // Whoever may start has been started already, so a free slot means that nobody who waits may use it.
+        // Every job that may start has been started already, so no waiting job may use a free slot.
         let running = self.by_source.get(&(device, source)).map_or(0, |&key| self.keys[key as usize].running);
         self.devices[device as usize].is_open
             && self.running() < self.caps.slots

@@ -184,7 +184,7 @@ impl UringQueue {
     pub(crate) fn join(&self) {
         let thread = self.state.lock().thread.take();
         if let Some(thread) = thread {
-            // It ends by panic only if a waker or a buffer panics while dropped; there is nothing to do about it.
+            // The thread panics only if a waker or a buffer panics while it is dropped; there is nothing to do about that.
             let _ = thread.join();
         }
     }
@@ -201,7 +201,7 @@ impl UringQueue {
                 while let Some(taken) = state.queue.take(Runner::default()) {
                     begun.push(taken);
                 }
-                // What does not come back is not waited for: the ring keeps its buffers.
+                // Hung operations are not waited for: the ring keeps their buffers.
                 let is_idle = begun.is_empty() && ring.in_flight() == state.queue.hung() as usize;
                 if state.is_stopping && is_idle && state.queue.waiting() == state.queue.waiting_in_vain() {
                     if ring.in_flight() > 0 {

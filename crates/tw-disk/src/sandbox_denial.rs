@@ -96,7 +96,7 @@ impl Use {
             Op::Write | Op::Truncate => Self::Change,
             Op::Create => Self::Create,
             Op::Mkdir | Op::Rename | Op::Link | Op::Unlink | Op::Rmdir => Self::Name,
-            // Nothing of these is restricted.
+            // The sandbox restricts no other operation.
             _ => return None,
         })
     }
@@ -159,7 +159,7 @@ impl Confined {
         if places.is_none() {
             return DenialSource::Permissions;
         }
-        // Whoever may not search the way there is not let in by its permissions, and this fails.
+        // `look` fails if the process may not search a directory on the way: then permissions, not the sandbox, denied the operation.
         let (options, found) = match options {
             Use::Read | Use::Change => (options, look(path)),
             Use::Name => (options, look(&parent_of(path))),

@@ -164,12 +164,12 @@ impl Drop for Name {
         let driver = self.driver.clone();
         let device = driver.device_at(&path);
         let remove = move || match driver.unlink(&path) {
-            // One that is gone already is what is wanted.
+            // `ENOENT`: the name is gone already, which is what was wanted.
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
             other => other,
         };
         let Some(pool) = self.driver.closer.as_ref().filter(|_| !is_pool_thread()) else {
-            // Nobody is left to be told of a failure; what stays is a file in a directory for such files.
+            // The failure cannot be reported any more; the file stays in a directory for temporary files.
             let _ = remove();
             return;
         };

@@ -108,7 +108,7 @@ fn watch() {
                 continue;
             }
             WATCH.is_awake.store(false, SeqCst);
-            // Whoever began something before that line is seen here; whoever does after it wakes this thread.
+            // Work begun before `is_awake` was cleared is seen by this tick; work begun later wakes this thread.
             if !tick_all() {
                 break;
             }

@@ -100,7 +100,7 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
         let mut last = Box::pin(disk.read_cold(&mut last_by, &unknown, 0, vec![0; 10]));
         assert!(poll_once(last.as_mut()).is_pending());
         assert_eq!(disk.read_now(&unknown, 0, &mut buf), Now::Cold);
-        // What the pool found in memory, the loop may read from then on.
+        // The loop may read data that the pool found in memory from then on.
         drop(open);
         assert!(gate.await.unwrap());
         let first = queued.remove(0).await.unwrap();

@@ -87,7 +87,7 @@ fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     };
     all_sent.wait();
     stall.wait_for(THREADS as usize / 2).unwrap();
-    // Before anybody knows that it hangs: half of the threads are left.
+    // Half of the threads serve other devices before the device is known to hang.
     assert!(read(&fast, 20).iter().all(Result::is_ok));
     let refused = reader.join().unwrap();
     for result in &refused {
@@ -98,7 +98,7 @@ fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     assert_eq!((stats.hung.len(), stats.device_threads, stats.waiting), (1, 2, 0));
     assert!(stats.hung[0].operations >= 2 && stats.hung_threads >= 2 && stats.refusals >= 60, "{stats:?}");
     assert!(matches!(notices.recv_timeout(DEADLINE).unwrap(), Notice::Hangs { operations: 2, .. }));
-    // It goes on to hang: never more threads than a few, and every answer comes.
+    // The device still hangs: it occupies a bounded number of threads, and every read gets an answer.
     while pool.stats().hung_threads < THREADS / 2 + 4 {
         assert!(read(&slow, 3).iter().all(Result::is_err));
     }

@@ -163,7 +163,7 @@ fn least_recently_sent_file_is_unlocked_first() {
             bench.open(&n.to_string())
         })
         .collect();
-    // Whoever was not sent for two seconds of the clock has to go, and on a machine that stands still nobody is.
+    // A file that was not sent for two seconds may be evicted, which happens to all of them on a machine that stalls; hence the retries.
     let full = some(TIMEOUT, || {
         assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
         let refusals = bench.locks.refusals(Refusal::Full);
@@ -231,7 +231,7 @@ fn locking_does_not_read_cold_pages() {
     let file = bench.open("a");
     drop(bench.lock(&file));
     assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
-    // What somebody else looks at just now stays.
+    // Pages that another process accesses just now stay in memory.
     let leaves = until(Duration::from_secs(1), || {
         fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed).is_ok()
             && !matches!(bench.disk.read_now(&file, 1 << 20, &mut [0; 1]), Now::Ready(_))
@@ -239,7 +239,7 @@ fn locking_does_not_read_cold_pages() {
     if !leaves {
         return leave_out(Lacks::Machine, "a file does not leave memory when asked to");
     }
-    // What is just being read for somebody cannot leave, nor what is locked.
+    // Pages that are being read or are locked stay in memory, hence the retries.
     let is_refused = until(TIMEOUT, || {
         assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
         let _ = fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed);

@@ -161,7 +161,7 @@ fn threads_are_started_when_jobs_need_them() {
         jobs.push(job);
         if nth < 4 {
             gates[nth].wait();
-            // One more, for the next job.
+            // The pool starts one idle thread in advance, for the next job.
             is((nth + 2).min(4));
         }
     }
@@ -248,7 +248,7 @@ fn dropping_a_future_takes_back_a_job_that_waits() {
     assert!(poll_once(waiting.as_mut()).is_pending());
     assert_eq!(pool.stats().waiting, 1);
     drop(waiting);
-    // What the job owned has ended, here and at once.
+    // The values that the job owned were dropped at once, on this thread.
     assert_eq!(end.try_recv().unwrap().as_deref(), std::thread::current().name());
     let stats = pool.stats();
     assert_eq!((stats.waiting, stats.cancellations), (0, 1));

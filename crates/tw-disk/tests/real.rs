@@ -204,7 +204,7 @@ async fn hot_and_cold(b: &mut Bench) {
     let mut account = b.account.clone();
     let start = Instant::now();
     loop {
-        // What was being read cannot be dropped: until that is over, the content may be in memory still.
+        // Pages of a read in progress cannot be dropped, so the content may stay in memory until that read has ended.
         drop_from_memory(&file);
         let before = account.jobs();
         let read = b.disk.read_cold(&mut account, &file, 700_000, vec![0; 4096]).await.unwrap();

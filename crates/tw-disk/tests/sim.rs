@@ -171,7 +171,7 @@ fn short_writes_keep_the_order_of_parts() {
             assert_eq!(sim.content(temp.path().unwrap()).unwrap(), whole.repeat(2));
         });
     }
-    // What cannot be written leaves no file.
+    // A temporary file that cannot be written is removed.
     let sim = Sim::new(3);
     sim.put(c"/tmp/keep", b"").unwrap();
     sim.set_capacity(100);

@@ -127,7 +127,7 @@ async fn over_udp(
     socket.send(query.bytes()).await?;
     let mut unmatched = 0;
     let useless = loop {
-        // That nobody is there is an error, and no byte to read.
+        // If no server listens at the address, the socket has an error and no data.
         let ready = socket.ready(Interest::READABLE | Interest::ERROR).await?;
         let interest = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
         // On the stack only for as long as the look takes: a question that waits holds no buffer.
@@ -141,7 +141,7 @@ async fn over_udp(
         };
         let message = datagram.get(..size).unwrap_or_default();
         match query.match_response(message, Transport::Udp) {
-            // What fills the buffer was cut off.
+            // A datagram that fills the buffer was cut off.
             Verdict::Reply(_) if size == DATAGRAM_SIZE => break Useless::Truncated,
             Verdict::Reply(reply) => return Ok((query, Datagram::Reply(reply))),
             Verdict::Truncated => break Useless::Truncated,

@@ -196,7 +196,7 @@ impl Resolver {
                 None if flight.goes_on.load(SeqCst) => break finding.as_mut().await,
                 None => {
                     let mut shared = self.shared.lock();
-                    // Somebody may have come just now.
+                    // A new waiter may have joined just now.
                     if flight.landed.receiver_count() == 0 {
                         shared.remove(&question, &flight);
                         return;
@@ -206,7 +206,7 @@ impl Resolver {
         };
         let mut shared = self.shared.lock();
         match &found {
-            // What holds until now is for those who wait.
+            // An answer that has expired already is only for the current waiters.
             Ok(settled) if settled.expires > clock::now() => shared.cache.store(&question, settled.clone()),
             Ok(_) => {}
             Err(error) if error.is_timeout() => shared.cache.delay_retry(&question, clock::now()),
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn query_survives_dropped_waiters_but_not_the_last_one() {
-        // It never answers.
+        // This server never answers.
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let settings = Settings::new(vec![server.local_addr().unwrap()]);
         let main = |_| async move {

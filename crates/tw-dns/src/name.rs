@@ -24,7 +24,7 @@ impl Name {
             return None;
         }
         let mut name: Arc<[u8]> = text.into();
-        // Nobody else has it yet.
+        // The `Arc` is not shared yet, so `make_mut` copies nothing.
         Arc::make_mut(&mut name).make_ascii_lowercase();
         Some(Self(name))
     }

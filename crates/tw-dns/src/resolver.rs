@@ -378,7 +378,7 @@ fn found(half: &FamilyAnswer) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
 /// Makes one of two halves.
 fn unite(ipv4: FamilyAnswer, ipv6: FamilyAnswer, first: usize) -> Result<Addresses, ResolveError> {
     let errors = [&ipv4, &ipv6].into_iter().flatten().filter_map(|half| half.as_ref().err().copied());
-    // What a server has said tells more than silence.
+    // An error that a server reports says more than a timeout.
     let error = errors.clone().find(|error| !error.is_timeout()).or_else(|| errors.clone().next());
     let mut expires: Option<Instant> = None;
     let mut is_stale = false;

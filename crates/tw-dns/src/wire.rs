@@ -85,7 +85,7 @@ impl Query {
         let mut bytes = Vec::with_capacity(HEADER_SIZE + question.name.as_bytes().len() + 6);
         bytes.extend_from_slice(id);
         bytes.extend_from_slice(&FLAGS);
-        // One question, no answers, no authorities, nothing additional.
+        // The counts: one question, no answers, no authorities, no additional records.
         bytes.extend_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0]);
         let mut bits = bits.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
         let mut is_mixed = false;
@@ -134,7 +134,7 @@ impl Query {
         let failure = failure(header.response_code);
         match (header.counts.queries, failure) {
             (1, _) => {}
-            // Who does not understand a question need not repeat it.
+            // A server that does not understand the question need not repeat it.
             (0, Some(error)) => return Verdict::Reply(Reply::Failed(error)),
             _ => return Verdict::Unmatched,
         }

@@ -102,7 +102,7 @@ fn one_address_family_is_enough() {
     ] {
         let before = server.queries().len();
         assert_eq!(one(Settings { families, ..patient(&[&server]) }, "a.example"), expected);
-        // What is missing is asked for twice while nobody knows what the server makes of letters.
+        // A missing record is asked for twice while it is unknown whether the server keeps the case of letters.
         assert!(server.queries().len() - before <= query, "{families:?}");
     }
 }
@@ -413,7 +413,7 @@ fn stale_answers_are_used_when_no_server_answers() {
     let (found, stale, resolver) = after_expiry(settings, 3);
     assert_eq!(found, [(); 4].map(|()| is(&["192.0.2.1"])));
     assert_eq!((stale, resolver.stats().stale.value()), (vec![false, true, true, true], 3));
-    // Nobody waits for silence twice.
+    // Later lookups do not wait for the silent server again.
     assert_eq!(server.queries().len(), 2);
 }
 

@@ -99,7 +99,7 @@ fn changed_files_are_read_again_and_never_on_a_loop() {
     let resolver = SystemResolver::new(files(&dir, &server, "search a.test\n", ""));
     assert_eq!(look_up(&resolver, "web", TIMEOUT), "3: Host not found");
     assert_eq!(look_up(&resolver, "app", TIMEOUT), "3: Host not found");
-    // It is replaced, as those do who write it.
+    // The files are replaced, not changed in place, as by the programs that usually write them.
     files(&dir, &server, "search b.test\n", "192.0.2.8 app\n");
     let refresh = || {
         resolver.begin_refresh().map(|refresh| {
@@ -111,14 +111,14 @@ fn changed_files_are_read_again_and_never_on_a_loop() {
     assert!(resolver.begin_refresh().is_none(), "once a second");
     assert_eq!(look_up(&resolver, "web", TIMEOUT), "192.0.2.1");
     assert_eq!(look_up(&resolver, "app", TIMEOUT), "192.0.2.8");
-    // One that cannot be read is as it was.
+    // A file that cannot be read keeps its earlier content.
     fs::rename(dir.path().join("hosts"), dir.path().join("hosts.old")).unwrap();
     fs::create_dir(dir.path().join("hosts")).unwrap();
     resolver.refresh();
     assert_eq!(look_up(&resolver, "app", TIMEOUT), "192.0.2.8");
     fs::remove_dir(dir.path().join("hosts")).unwrap();
     fs::rename(dir.path().join("hosts.old"), dir.path().join("hosts")).unwrap();
-    // One that is gone is empty.
+    // A file that was removed counts as empty.
     fs::remove_file(dir.path().join("hosts")).unwrap();
     resolver.refresh();
     assert_eq!(look_up(&resolver, "app", TIMEOUT), "3: Host not found");

@@ -161,7 +161,7 @@ fn queries_and_truncated_responses_are_refused() {
     for end in 0..=whole.len() {
         let verdict = query.match_response(&whole[..end], Transport::Udp);
         let is_answer = matches!(verdict, Verdict::Reply(Reply::Found { .. }));
-        // What stands behind the answer does not matter.
+        // Bytes behind the answer do not matter.
         assert_eq!(is_answer, end >= address_end, "{end}: {verdict:?}");
     }
 }

@@ -207,7 +207,7 @@ const fn rows() -> [Row; LENGTH_MAX + 1] {
         rows[length] = Row { first, end, place: begin };
         length += 1;
     }
-    // What is left is one code of the greatest length, all ones: EOS.
+    // The one code that remains has the greatest length and is all ones: EOS.
     assert!(end == (1 << 32) - (1 << (32 - LENGTH_MAX)));
     rows
 }

@@ -307,7 +307,7 @@ impl<E: Engine + 'static> Node<E> {
                 }
                 self.fleet.status.lock().queued = queued as u64;
                 *self.disk.borrow_mut() = Some(disk);
-                // What was applied before may not be in the file of the process before.
+                // Records applied before this process had the lock may be missing in the file that the previous process wrote.
                 self.is_changed.set(true);
                 self.has_work.notify_one();
             }

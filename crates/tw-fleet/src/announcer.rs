@@ -93,7 +93,7 @@ impl OwnDemand {
     /// Takes note that an announcement came back. Its demand is the remembered one, whatever somebody else makes of it.
     fn come_back(&mut self, number: u64) {
         let Some(at) = self.on_the_way.iter().position(|(sent, _)| *sent == number) else { return };
-        // Those before it come no more, or too late.
+        // Announcements sent before this one are lost, or come too late to count.
         if let Some((_, demands)) = self.on_the_way.drain(..=at).next_back() {
             self.known = demands;
         }
@@ -203,7 +203,7 @@ impl<E: Engine + 'static> Node<E> {
         let mut announcement = Announcement::new(&self.fleet.settings().node, &self.process);
         announcement.is_leaving = true;
         if let Some(session) = &*self.session.borrow() {
-            // Those who do not hear it notice the silence.
+            // Nodes that miss this announcement notice the silence.
             let _ = session.announce(&announcement.encode());
         }
     }
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(own.known, Demands::new());
         own.come_back(2);
         assert_eq!(own.known, demands(2));
-        // One that was overtaken, one that was never sent, one that comes twice.
+        // Numbers that are ignored: one that was overtaken, two that were never sent, and one that comes back twice.
         for number in [1, 0, 99, 2] {
             own.come_back(number);
             assert_eq!(own.known, demands(2), "{number}");

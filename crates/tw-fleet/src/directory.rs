@@ -152,7 +152,7 @@ mod tests {
         };
         state.save_position(&saved, &lock).unwrap();
         assert_eq!(state.position(), Ok(saved.clone()));
-        // What a crash left behind is overwritten.
+        // A file left behind by a crash is overwritten.
         fs::write(state.join("position.new"), "x".repeat(10_000)).unwrap();
         state.save_position(&saved, &lock).unwrap();
         assert_eq!(state.position(), Ok(saved));

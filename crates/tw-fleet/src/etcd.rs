@@ -389,7 +389,7 @@ impl Watch {
             let mut closed = pin!(self.api.closed.notified());
             poll_fn(|cx| match next.as_mut().poll(cx) {
                 Poll::Ready(message) => Poll::Ready(message),
-                // It is registered from its first poll on.
+                // `closed` is registered only by its first poll, so `is_closed` is read after that.
                 Poll::Pending if closed.as_mut().poll(cx).is_ready() || self.api.is_closed.get() => {
                     Poll::Ready(Err(lost()))
                 }
@@ -408,7 +408,7 @@ impl Watch {
         }
         let Some(result) = message.result else { return Ok(Vec::new()) };
         if result.canceled || result.compact_revision > 0 {
-            // Whoever reads begins again with the keys.
+            // The reader begins again with the keys.
             let why = crate::nats::shown(result.cancel_reason.as_bytes());
             return Err(EngineError::Lost(format!("a watch was canceled: {why}")));
         }

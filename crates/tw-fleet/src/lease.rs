@@ -104,9 +104,9 @@ impl<S: Store> Lease<S> {
         let value = entry.and_then(|entry| entry.value);
         let written = value.as_deref().and_then(|value| serde_json::from_slice::<WrittenLease>(value).ok());
         let is_free = match written {
-            // What is none of ours is replaced, as what was removed.
+            // A value that cannot be read as a lease is replaced like a missing one.
             None => true,
-            // A change of this holder of which it did not hear.
+            // This holder wrote the value, but did not get the confirmation.
             Some(written) if written.holder == self.holder => true,
             Some(written) => {
                 let now = (self.now)();

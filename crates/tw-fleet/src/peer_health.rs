@@ -61,7 +61,7 @@ impl HeardFindings {
         for group in groups {
             for (address, is_up) in from.peers.get(group.name()).into_iter().flatten() {
                 let key = (group.name().to_owned(), address.clone());
-                // One of which nothing was heard is taken to be up.
+                // A peer without an earlier finding counts as up.
                 let last = before.get(&key).copied().unwrap_or(HeardFinding { is_up: true, tries: 0 });
                 let tries = if last.is_up == *is_up { last.tries } else { TRIES };
                 let is_followed = tries > 0 && group.hint(address, *is_up);

@@ -29,13 +29,13 @@ impl<E: Engine + 'static> Node<E> {
         while let Some(Outgoing { purge, reply }) = purges.recv().await {
             let node = self.clone();
             spawn_local(async move {
-                // It is applied here already.
+                // The purge was applied on this node before it was queued for publishing.
                 node.fleet.status.lock().last_purge = node.host.unix_ms();
                 let outcome = node.publish(RecordKind::Purge(purge)).await;
                 if outcome == PublishOutcome::Published {
                     node.fleet.status.lock().published += 1;
                 }
-                // Whoever has gone does not want to know.
+                // The receiver may be gone, which is no error.
                 let _ = reply.send(outcome);
             });
         }
@@ -54,7 +54,7 @@ impl<E: Engine + 'static> Node<E> {
         if payload.len() > RECORD_SIZE_MAX {
             return PublishOutcome::Unpublished(format!("a purge of {} bytes is too large", payload.len()));
         }
-        // It is applied here, and comes back.
+        // The record is applied on this node already, and its ID is recognised when it is read back.
         self.recent.borrow_mut().insert(&id);
         let patience = self.fleet.settings().publish_timeout;
         let away = self.host.now().saturating_sub(self.away_since.get());
@@ -100,7 +100,7 @@ impl<E: Engine + 'static> Node<E> {
     async fn append_on(&self, session: &Rc<E::Session>, id: &str, payload: &[u8]) -> Result<(), EngineError> {
         let sequence = session.append(id, payload).await?;
         if self.role.get() == Role::Retired {
-            // Nothing is read back.
+            // A retired node reads nothing back, so the record needs no confirmation.
             return Ok(());
         }
         if self.session.borrow().as_ref().is_none_or(|current| !Rc::ptr_eq(current, session)) {

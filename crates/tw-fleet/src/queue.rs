@@ -156,7 +156,7 @@ mod tests {
         let (mut queue, _) = open();
         assert_eq!(queue.first(2), entries(&["one", "two"]));
         queue.remove(2).unwrap();
-        // What was published is there again after a crash, until all is.
+        // Published entries are in the queue again after a crash, until all of it was published.
         assert_eq!(open().0.len(), 3);
         queue.remove(1).unwrap();
         assert_eq!((queue.len(), std::fs::metadata(directory.join("queue")).unwrap().len()), (0, 0));

@@ -161,7 +161,7 @@ fn part(own: u64, others: &[u64], floor: f64) -> Option<f64> {
     if own == 0 {
         return Some(floor);
     }
-    // What the floor adds to some is taken from all who ask.
+    // The floor raises the parts of some nodes, so all parts are scaled down to a sum of 1.
     let sum: f64 = wanted(own) + others.iter().map(|demand| wanted(*demand)).sum::<f64>();
     Some(wanted(own) / sum)
 }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(others.count("z", later, 0), NodeCount { all: 4, away: 2 });
         assert!(is_near(share(&others, 100, later), 0.25));
         assert!(is_near(share(&others, 300, later), 0.375));
-        // One that leaves says so.
+        // A node that leaves announces that.
         let bye = |process: &str| {
             let mut bye = announced("c", process, &[]);
             bye.is_leaving = true;

@@ -277,7 +277,7 @@ mod tests {
                 let at = random.below(text.len());
                 text[at] = random.below(256) as u8;
             }
-            // Whatever it is, it is an error or a record.
+            // Decoding returns an error or a record, and never panics.
             let _ = FleetRecord::decode(&text);
         }
     }

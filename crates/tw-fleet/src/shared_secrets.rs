@@ -89,7 +89,7 @@ fn rotate(
     rotation: u64,
     mut make: impl FnMut(u64) -> Option<SharedSecret>,
 ) -> Option<Vec<SharedSecret>> {
-    // Those of a clock that was far ahead would be the next ones for ever.
+    // Secrets made by a clock that was far ahead would remain the next ones for ever, so they are dropped.
     let mut secrets: Vec<_> =
         known.iter().filter(|secret| secret.from() <= now.saturating_add(2 * rotation)).cloned().collect();
     let has_next = secrets.last().is_some_and(|last| last.from() > now);
@@ -277,7 +277,7 @@ mod tests {
         let old = [make(1000).unwrap(), make(2000).unwrap()];
         assert_eq!(times(&rotate(&old, 100_000, 1000, make).unwrap()), [1000, 2000, 100_060]);
         assert_eq!(times(&rotate(&old, 100_000, 10, make).unwrap()), [1000, 2000, 100_005]);
-        // Those of a clock that was years ahead.
+        // Secrets made by a clock that was years ahead are dropped.
         let ahead = [make(1000).unwrap(), make(900_000).unwrap()];
         assert_eq!(times(&rotate(&ahead, 1500, 1000, make).unwrap()), [1000, 2000]);
         assert!(rotate(&[], 5, 10, |_| None).is_none(), "no random numbers");

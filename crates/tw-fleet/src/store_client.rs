@@ -140,7 +140,7 @@ impl<E: Engine + 'static> Node<E> {
 
     async fn operate(&self, StoreOperation { settings, kind }: StoreOperation) {
         let opened = self.opened_store(settings);
-        // Whoever has gone does not want to know the outcome.
+        // The receiver of the outcome may be gone, which is no error.
         match kind {
             OperationKind::Get(key, reply) => {
                 let _ = reply.send(self.before(async { opened.await?.get(&key).await }).await);

@@ -28,7 +28,7 @@ fn flood_of_tags_arrives_in_order_from_log_and_queue() {
     let tags: Vec<_> =
         two.applied().into_iter().filter(|purge| matches!(purge.scope, FleetPurgeScope::Tags(_))).collect();
     assert_eq!(tags.len(), 2000);
-    // Those of one batch have no order among themselves; batches do.
+    // Purges of one batch have no order among themselves; batches do.
     let of_batch = |purges: &[FleetPurge], batch: usize| {
         purges.iter().all(|purge| (batch..batch + 500).any(|number| tag(number) == *purge))
     };
@@ -97,7 +97,7 @@ fn engine_that_hangs_costs_a_purge_no_more_than_its_timeout() {
     assert_eq!(node.publish(tag(1)), PublishOutcome::Queued);
     engine.stall(false);
     node.wait(|status| status.queued == 0);
-    // It may have got it both ways, and has it once.
+    // The engine may have received the purge directly and from the queue, but has it once.
     assert_eq!(
         engine
             .log()

@@ -29,7 +29,7 @@ fn shares_follow_the_demand_of_both_nodes() {
     for (node, rate) in nodes.iter().zip(&rates) {
         wait_state(node, rate, |state| state.nodes == 2 && state.away == 0 && state.is_shared);
     }
-    // One has three times the demand of the other: 750 requests a second, and 250. More than the rate would count as the rate.
+    // Node one has three times the demand of node two: 750 requests a second, and 250. Demand above the rate would count as the rate.
     let key = RateKey::of(b"a");
     let mut shares = [0.0; 2];
     let mut turns = 0;
@@ -44,7 +44,7 @@ fn shares_follow_the_demand_of_both_nodes() {
         (0.65..0.85).contains(&shares[0]) && (0.95..1.05).contains(&(shares[0] + shares[1]))
     };
     assert!(wait::until(PATIENCE, is_shared), "{shares:?}");
-    // What others say is read with limits, and never believed beyond them.
+    // Announcements of other senders are read with limits, and never believed beyond them.
     engine.say(SUBJECT, b"{");
     engine.say(SUBJECT, &vec![b'x'; 200_000]);
     engine.say(SUBJECT, &vec![b'x'; 2_000_000]);

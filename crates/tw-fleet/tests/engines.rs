@@ -67,7 +67,7 @@ fn purges_over_etcd_arrive_in_order() {
     let two = start(settings(&dir, "two", &engine.url()));
     two.wait(|status| status.sequence == 251 && status.resets == 0);
     assert!(two.applied().contains(&tag(1000)));
-    // Nothing is lost while it is away.
+    // Purges that are published while the engine is down are not lost.
     engine.stop();
     one.wait(|status| status.engine.is_none());
     assert_eq!(one.publish(tag(2000)), PublishOutcome::Queued);
@@ -106,7 +106,7 @@ fn refusal(settings: FleetSettings) -> String {
     let node = start(settings);
     node.wait(|status| status.last_error.is_some());
     let error = node.fleet.status().last_error.unwrap();
-    // It is logged after the status has it.
+    // The error is logged after the status has it.
     assert!(wait::until(wait::TIMEOUT, || node.log().contains(&error)), "{}", node.log());
     error
 }

@@ -52,7 +52,7 @@ mod tests {
             (" i=?1 ,\tu=7 ", 7, true),
             ("i, i=?0, u=1, u=2", 2, false),
             ("u=5;x=1, i;y", 5, true),
-            // What makes no sense is passed over.
+            // Invalid members are ignored.
             ("u=8, i=1", 3, false),
             ("u=-1", 3, false),
             ("U=1, v, u", 3, false),

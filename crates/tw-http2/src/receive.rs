@@ -105,7 +105,8 @@ impl State {
         {
             return Err(wrong("sent inappropriate frame while CONTINUATION was expected"));
         }
-        // One of a stream need cost only that, but then all of it would have to be taken first.
+        // RFC 9113 section 4.2 allows a stream error for a frame of one stream, but then its payload would have to be read to the end
+        // first.
         if head.len > payload_max(self.end) {
             return Err(wrong_size("sent too large frame"));
         }
@@ -182,7 +183,7 @@ impl State {
         }
         let short = std::mem::take(&mut self.frame.short);
         let done = self.short(head, &short);
-        // It comes back to be filled anew.
+        // The buffer is kept for the next frame.
         self.frame.short = short;
         done
     }
@@ -211,7 +212,7 @@ impl State {
                 Ok(())
             }
             kind::WINDOW_UPDATE => self.window_update(head.stream, id),
-            // Nobody looks at priorities of RFC 7540, but this one cannot be (section 5.3.1).
+            // The priorities of RFC 7540 are ignored, but a stream must not depend on itself (section 5.3.1).
             kind::PRIORITY if id == head.stream => {
                 let words = "sent PRIORITY frame with incorrect dependency";
                 match self.is_idle(id) {
@@ -315,7 +316,7 @@ impl State {
                     } else {
                         let data = &mut entry.inbox.borrow_mut().data;
                         if data.is_empty() {
-                            // What belongs together often comes as one large frame and a few bytes.
+                            // A message often consists of one large frame and a few more bytes, so the buffer has room for both.
                             data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
                         }
                         data.extend_from_slice(content);

@@ -293,7 +293,7 @@ impl State {
     /// Releases bytes of the connection's receive window. They are announced once they are half of the window, or as many as the peer may
     /// still send: streams whose data nobody reads may hold any part of the window.
     pub(crate) fn release(&mut self, bytes: usize) {
-        // They are within a window.
+        // The bytes are within a window, so the cast is exact.
         self.released = self.released.saturating_add(bytes as u32);
         let half = self.config.connection_window.max(WINDOW_USUAL) / 2;
         let is_due = self.released >= half || i64::from(self.released) >= self.credit;

@@ -700,7 +700,7 @@ fn idle_connection_holds_little_memory() {
     server.shrink();
     assert_eq!((server.out_len(), server.streams()), (0, 0));
     assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());
-    // It goes on as before.
+    // The connection goes on as before.
     let _stream = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
     request(&server);
@@ -753,7 +753,7 @@ fn invalid_input_ends_the_connection_cleanly() {
         }
         drop(streams);
         assert!(connection.streams() <= 10);
-        // What it has said is made of whole frames.
+        // The output of the connection consists of whole frames.
         frames(&said(&connection));
     }
 }

@@ -62,7 +62,7 @@ impl State {
                     Err(ConnectionError::Local(ErrorCode::STREAM_CREATION_ERROR, words))
                 }
             },
-            // Nothing is received on streams of this end.
+            // Streams that this end has opened carry no data of the peer.
             StreamKind::ServerBidirectional | StreamKind::Unidirectional(_) => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ impl State {
     ) -> Result<Option<Part>, ConnectionError> {
         self.payload_bytes += bytes.len() as u64;
         if len > self.config.block_max() as u64 {
-            // It is passed over. The next sections can be decoded without it.
+            // The section is too large and is skipped. The next sections can be decoded without it.
             if !is_last {
                 return Ok(None);
             }

@@ -65,8 +65,8 @@ impl Peer {
             };
             let which = varint::take(&mut payload).ok_or_else(cut)?;
             let value = varint::take(&mut payload).ok_or_else(cut)?;
-            // Settings that are known here must not come twice; those of others are theirs.
-            // Settings with small numbers are known here, and must not come twice; those of others are theirs.
+            // Settings with small numbers, among them all that are known here, must not occur twice (RFC 9114 section 7.2.4). Others are
+            // ignored.
             if let Some(bit) = 1_u64.checked_shl(u32::try_from(which).unwrap_or(u32::MAX)) {
                 if seen & bit != 0 {
                     return Err(wrong("sent SETTINGS frame with a duplicate setting"));
@@ -74,7 +74,7 @@ impl Peer {
                 seen |= bit;
             }
             match which {
-                // Those of HTTP/2 (RFC 9114 section 7.2.4.1).
+                // Settings of HTTP/2 are reserved (RFC 9114 section 7.2.4.1).
                 0 | 2..=5 => return Err(wrong("sent SETTINGS frame with a setting of HTTP/2")),
                 MAX_FIELD_SECTION_SIZE => peer.list_max = value,
                 ENABLE_CONNECT_PROTOCOL | H3_DATAGRAM if value > 1 => {

@@ -193,7 +193,7 @@ impl State {
             if self.end == End::Client || has_stopped {
                 return Ok(());
             }
-            // Nothing of its request has arrived.
+            // No bytes of the request have arrived.
             self.signals.push_back(Signal::Reset { stream: id, code });
             self.events.push_back(PendingEvent::Canceled);
             self.decoder.cancel(id);

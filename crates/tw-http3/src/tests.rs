@@ -612,7 +612,7 @@ fn stream_without_a_head_is_canceled() {
     let server = server();
     receive(&server, 0, &headers(GET)[..5], false).unwrap();
     for stream in [0, 4] {
-        // Nothing came of the second one.
+        // No bytes of the second request have arrived.
         server.receive_reset(stream, ErrorCode::REQUEST_CANCELLED).unwrap();
         assert_eq!(signals(&server), [Signal::Reset { stream, code: ErrorCode::REQUEST_CANCELLED }]);
         assert!(matches!(server.next(), Some(Event::RequestCanceled)));

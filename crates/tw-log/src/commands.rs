@@ -81,7 +81,7 @@ impl WriterCommands {
             CLOSED => return PushResult::Dropped,
             AWAKE => {}
             LINGERING if !full => {}
-            // One of many threads wins the exchange and pays for the wake-up.
+            // Only one of many threads wins the exchange and pays for the wake-up.
             _ => {
                 if self.state.compare_exchange(seen, AWAKE, SeqCst, SeqCst).is_ok() {
                     self.unpark();
@@ -118,7 +118,7 @@ impl WriterCommands {
     /// Waits until the writer has ended, at most until `deadline`.
     pub(crate) fn wait_closed(&self, deadline: Instant) -> CloseResult {
         let mut pending = self.pending();
-        // Nothing was ever written by a writer that never began.
+        // A writer that never began has nothing to write.
         while pending.closed.is_none() && pending.begun {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

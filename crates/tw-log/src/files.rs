@@ -177,7 +177,7 @@ fn test_directory(path: &[u8]) -> Result<(), Errno> {
 }
 
 fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, OpenFailure> {
-    // Whoever pushed the line has refused names with a NUL.
+    // Names with a NUL were refused when the line was pushed.
     let path = CString::new(line.path).map_err(|_| Errno::INVAL)?;
     (opener.0)(&path, line.links)
 }

@@ -217,7 +217,7 @@ mod tests {
             let mut out = Vec::new();
             SyslogHead::new(facility, host, tag).push(&mut out, severity, 0);
             let text = String::from_utf8(out).unwrap();
-            // Whatever zone the machine is in: as long, and in the same places.
+            // The length of the head and the places of its parts do not depend on the time zone of the machine.
             assert_eq!(text.len(), expected.len(), "{text}");
             let start = expected.find('>').unwrap() + 1;
             let end = expected.find(":00 ").unwrap() + 3;

@@ -146,7 +146,7 @@ impl Writer {
             self.rest(idle);
             // Commands are taken before the ring: lines pushed before a command are then certainly taken below.
             let pending = shared.commands.take_pending();
-            // What a failing log left comes first; meanwhile lines fill their chunks better in the ring.
+            // Lines left by a failed write come first; meanwhile new lines fill their chunks better in the ring.
             if self.batch.chunks.is_empty() {
                 shared.ring.take(&mut self.batch);
             }
@@ -163,7 +163,7 @@ impl Writer {
             }
         };
         shared.commands.set_closed();
-        // What came too late for the last batch.
+        // Lines that came too late for the last batch are counted as dropped.
         shared.ring.take(&mut self.batch);
         shared.counts.written.add(self.done - self.lost);
         shared.counts.dropped.add(self.batch.lines - self.done + self.lost);
@@ -234,7 +234,7 @@ impl Writer {
     fn finish(&mut self) -> Wrote {
         self.shared.counts.written.add(self.batch.lines - self.lost);
         self.shared.counts.dropped.add(self.lost);
-        // What was lost by a failure was reported with the failure.
+        // Lines lost by a failure were reported with the failure.
         self.dropped_known += self.lost;
         self.last = self.batch.lines;
         self.shared.ring.give_back(&mut self.batch);

@@ -226,7 +226,7 @@ fn reopening_goes_on_in_a_new_file() {
     fs::rename(&path, &rotated).unwrap();
     sinks.reopen();
     assert!(until(TIMEOUT, || path.exists()));
-    // What was pushed before the order is in the old file, whether or not it had been written.
+    // Lines pushed before the command are in the old file, whether or not they had been written.
     assert_eq!(text(&rotated), "old\n");
     assert!(until(TIMEOUT, || {
         let _ = sink.push(b"new\n");

@@ -70,10 +70,10 @@ pub static MODULES: &[Module] = &[
     Module::of::<access::deny_request::DenyRequest>("deny_request"),
     Module::of::<access::auth_basic::AuthBasic>("auth_basic"),
     Module::of::<access::auth_request::AuthRequest>("auth_request"),
-    // Before tokens and values that are those of its users.
+    // `auth_oidc` runs before `auth_jwt` and `auth_require`, which may check the tokens and claims of its users.
     Module::of::<access::auth_oidc::AuthOidc>("auth_oidc"),
     Module::of::<access::auth_jwt::AuthJwt>("auth_jwt"),
-    // It decides by variables of the others.
+    // `auth_require` decides by variables that the modules above set.
     Module::of::<access::auth_require::AuthRequire>("auth_require"),
     // Last: a client that may not come in is not challenged.
     Module::of::<access::challenge::Challenge>("challenge"),
@@ -124,7 +124,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<filters::sub::Sub>("sub"),
     Module::of::<filters::charset::Charset>("charset"),
     Module::of::<filters::ssi::Ssi>("ssi"),
-    // What comes before and after a body has been through its own filters.
+    // Text added before and after a body comes from subrequests, which have run their own filters.
     Module::of::<filters::addition::Addition>("addition"),
     Module::of::<filters::brotli::Brotli>("brotli"),
     Module::of::<filters::zstd::Zstd>("zstd"),

@@ -550,7 +550,7 @@ fn mistakes(text: &str) -> Vec<String> {
 fn records() -> Vec<(DirectiveInfo, Vec<Contexts>)> {
     let all = tw_server::load::all_directives(tw_modules::MODULES).into_iter();
     let all = all.filter(|(module, _)| *module != tw_modules::TRAP).map(|(_, info)| info);
-    // One that is always refused has no place.
+    // A directive that is always refused stores nothing.
     let all = all.filter(|info| info.name != "zstd_dict_file");
     all.map(|info| (info, (0..32).map(|bit| 1 << bit).filter(|bit| info.contexts & bit != 0).collect()))
         .collect()
@@ -594,14 +594,14 @@ fn no_two_directives_share_a_place() {
     ];
     for context in contexts {
         let here = records.iter().filter(|(_, contexts)| contexts.contains(&context));
-        // These are two words for one thing.
+        // `alias` stores its value where `root` does, and `proxy_connect_…` where `tunnel_…` does.
         let here = here.filter(|(info, _)| context != LOCATION || info.name != "alias");
         let here = here.filter(|(info, _)| {
             !info.name.starts_with("proxy_connect_") || info.name == "proxy_connect_timeout"
         });
         let mut text: Vec<String> = here.map(|(info, _)| sample(info)).collect();
         assert!(!text.is_empty(), "{context:#x}");
-        // Of two that share a place, perhaps only one looks whether it is taken.
+        // Of two directives that share a place, perhaps only one checks whether it is taken.
         for _ in 0..2 {
             let said = mistakes(&within(context, &text.join("\n")));
             let collisions: Vec<_> = said.iter().filter(|said| said.contains("is duplicate")).collect();
@@ -617,7 +617,7 @@ fn the_lists_name_directives() {
     for name in REPEATABLE.iter().chain(WORDS.iter().map(|(name, _)| name)) {
         assert!(records.iter().any(|(info, _)| info.name == *name), "{name}");
     }
-    // What is refused for another reason would pass for a directive that may be given twice.
+    // A sample that is refused for another reason would pass for a directive that may be given twice.
     for (info, contexts) in &records {
         let said = mistakes(&within(contexts[0], &sample(info)));
         let about: Vec<_> = said.iter().filter(|said| said.contains(&format!("\"{}\"", info.name))).collect();

@@ -159,7 +159,7 @@ fn shared_directives_are_equal_in_all_gateways() {
     let differs = |name: &str| matches!(name, "pass" | "next_upstream" | "cache_use_stale" | "ssl_name");
     for (prefix, groups, _) in GATEWAYS {
         for name in groups.iter().copied().flatten().filter(|name| !differs(name)) {
-            // What is kept of a tunnel is no head.
+            // `tunnel_buffer_size` is about relayed data, not about a response head.
             if (*prefix, *name) == ("tunnel_", "buffer_size") {
                 continue;
             }

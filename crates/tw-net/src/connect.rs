@@ -38,7 +38,7 @@ pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
             bind(&socket, options)?;
             begin(&socket, &(*to).into())?;
             let socket = Socket::connecting_tcp(socket.into());
-            // What is sent is complete: nothing is gained by holding back its end.
+            // Callers send complete messages, so delaying their last segment (Nagle's algorithm) gains nothing.
             socket.set_nodelay();
             Ok(socket)
         }
@@ -158,7 +158,7 @@ mod tests {
             let mut came = [0; 5];
             accepted.read_exact(&mut came).unwrap();
             assert_eq!(&came, b"hello");
-            // Nobody comes to listen there, as somebody may where a listener has been.
+            // No other process starts to listen on a reserved port, as one may on a port whose listener was closed.
             let nobody = Port::reserve().unwrap();
             let to = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number())));
             let refused = connect(&to, &ConnectOptions::default()).unwrap();

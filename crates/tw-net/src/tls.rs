@@ -241,7 +241,7 @@ impl State {
     fn take_early(&mut self) {
         let (Some(early), Connection::Server(session)) = (&mut self.early, &mut self.session) else { return };
         if let Some(mut data) = session.early_data() {
-            // It is in memory, and bounded: what is read is all there is.
+            // The early data is in memory and bounded, so one read takes all of it.
             let _ = data.read_to_end(&mut early.bytes);
         }
         if !session.is_handshaking() {

@@ -117,7 +117,7 @@ impl Transport {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_writable(cx),
-            // What is encrypted waits for the socket alone.
+            // Writing encrypted bytes depends on the socket alone.
             Self::Tls(stream) => stream.socket().poll_writable(cx),
         }
     }

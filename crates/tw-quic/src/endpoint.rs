@@ -170,7 +170,7 @@ impl Endpoint {
     /// Answers a datagram of a connection that is lost, whatever loop it belonged to, with a stateless reset.
     pub fn reset(&self, now: Instant, datagram: &Datagram<'_>) {
         self.0.driver.borrow().foreign.ignore(true);
-        // It belongs to nothing here, so there is nothing else to do.
+        // The datagram belongs to no connection of this endpoint, so it has no other effect.
         let _ = self.receive(now, datagram);
         self.0.driver.borrow().foreign.ignore(false);
     }
@@ -394,7 +394,7 @@ impl EndpointState {
         for handle in drained {
             let shared = self.table.borrow_mut().get_mut(handle.0).and_then(Option::take);
             if let Some(shared) = shared {
-                // One that was drained without an event had timed out while it was closing.
+                // A connection that is drained without an event timed out while it was closing.
                 shared.ended(ConnectionError::TimedOut);
                 self.driver.borrow_mut().uncount(&shared);
                 shared.free();

@@ -167,7 +167,7 @@ impl HelloReader {
             self.bytes.resize(end, 0);
         }
         self.bytes.get_mut(offset..end)?.copy_from_slice(data);
-        // What touches it is joined with it.
+        // Parts that touch or overlap the new one are merged with it.
         let (mut begin, mut joined_end) = (offset, end);
         self.parts.retain(|(from, to)| {
             let is_apart = *to < begin || *from > joined_end;

@@ -181,7 +181,7 @@ impl IncomingConnection {
         }
         let mut config = (*self.endpoint.driver.borrow().server).clone();
         config.crypto = Arc::new(SessionStart::Reject(alert));
-        // It fails, as it should; the client gets the reason.
+        // Starting the connection fails, as intended, and the client receives the alert.
         let _ = self.start(now, Arc::new(config), (0, Arc::default()));
         self.endpoint.count(|statistics| statistics.refused += 1);
     }

@@ -121,7 +121,7 @@ impl PathWatch {
         }
         let expected = self.expected.load(Relaxed);
         let [a, b, c, d, e, f, g, h] = expected.to_be_bytes();
-        // Nobody who has not received the token can write it, so it does not matter where it stands.
+        // Only a receiver of the token can write it, so its position in the payload does not matter.
         let frame = [PATH_RESPONSE, a, b, c, d, e, f, g, h];
         if expected != 0 && payload.windows(frame.len()).any(|window| window == frame) {
             self.is_proved.store(true, Relaxed);

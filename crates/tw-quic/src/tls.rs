@@ -401,7 +401,7 @@ impl crypto::Session for Session {
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, engine::TransportError> {
         let BegunSession { session, hello_len, scheme_source, client_scheme, .. } =
             self.state.handshake_mut()?;
-        // It has read the hello.
+        // The session has read the ClientHello already.
         let (known, bytes) = bytes.split_at((*hello_len).min(bytes.len()));
         *hello_len -= known.len();
         if *hello_len > 0 {
@@ -474,7 +474,7 @@ impl crypto::Session for Session {
         _label: &[u8],
         _context: &[u8],
     ) -> Result<(), crypto::ExportKeyingMaterialError> {
-        // Nothing of ours uses it.
+        // Keying material is not exported anywhere.
         Err(crypto::ExportKeyingMaterialError)
     }
 }

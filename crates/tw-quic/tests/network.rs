@@ -428,7 +428,7 @@ fn retry_is_demanded_while_many_handshakes_are_under_way() {
     let statistics = net.server.endpoint.statistics();
     assert!(statistics.retries >= 40, "{statistics:?}");
     assert!(net.server.endpoint.handshakes() <= 256);
-    // Those that were forgotten leave nothing.
+    // Handshakes that were dropped are not counted any more.
     net.server.waiting = Some(Vec::new());
     assert_eq!(net.server.endpoint.handshakes(), 0);
 }

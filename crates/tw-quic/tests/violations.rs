@@ -263,7 +263,7 @@ fn frames_and_messages_that_handshake_packets_must_not_have() {
 
 #[test]
 fn hello_without_transport_parameters_is_refused() {
-    // That of TLS over TCP, without the header of its record.
+    // The ClientHello of TLS over TCP, without the header of its record, has no transport parameters.
     let name = ServerName::try_from("localhost").unwrap();
     let mut tcp = rustls::ClientConnection::new(configs().1.clone(), name).unwrap();
     let mut record = Vec::new();

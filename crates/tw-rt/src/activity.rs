@@ -35,7 +35,7 @@ impl Names {
 
     /// The number of a name, from 1 on.
     fn number_of(&self, name: &'static str) -> u64 {
-        // One name is mostly one piece of memory: then no bytes need a look.
+        // A name is mostly the same static string, so comparing the pointers usually suffices.
         let is_same = |known: &&'static str| std::ptr::eq(*known, name);
         let Some(hint) = self.hints.get((name.as_ptr().addr() >> 3) % HINTS) else {
             return NAMES_MAX as u64 + 1;

@@ -174,7 +174,7 @@ impl DatagramSocket {
 
     /// Waits for the next event that tells the readiness to send.
     fn forget_writable(&self) {
-        // That is how tokio is told; there is nothing to know of the outcome.
+        // An operation that returns `WouldBlock` clears the readiness in tokio; its result says nothing more.
         let _ = self.watched.try_io(Interest::WRITABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 

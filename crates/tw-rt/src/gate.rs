@@ -70,7 +70,7 @@ fn make(count: usize) -> io::Result<Vec<Gate>> {
     let Some(epoll) = found.map(Rc::new) else { return Ok(Vec::new()) };
     let mut gates = Vec::with_capacity(count);
     for _ in 0..count {
-        // One at a time: what is reported then is its mark.
+        // Sockets are registered one at a time, so the event reported has the mark of this one.
         let bell = UnixDatagram::unbound()?;
         let mut events = Vec::with_capacity(2);
         let room = rustix::buffer::spare_capacity(&mut events);
@@ -144,7 +144,7 @@ impl AsFd for GatedListener {
 
 impl Drop for GatedListener {
     fn drop(&mut self) {
-        // What is still watched must not outlive its mark, and closing this descriptor does not end it: others are open.
+        // The registration must not outlive its mark, and closing this descriptor does not remove it while copies are open.
         let is_closed = self.set_open(false).is_ok();
         if let Some(gate) = self.gate.take() {
             if is_closed { FREE.with_borrow_mut(|free| free.push(gate)) } else { std::mem::forget(gate) }

@@ -100,7 +100,7 @@ const ALLOWED: &[i64] = &[
     nr::SYS_clock_gettime,
     nr::SYS_getrandom,
     nr::SYS_gettimeofday,
-    // What this thread has used.
+    // Resource usage of this thread.
     nr::SYS_getrusage,
     #[cfg(target_arch = "x86_64")]
     nr::SYS_epoll_wait,

@@ -184,7 +184,7 @@ impl Socket {
         let is_guess = matches!(&*self.state.borrow(), State::Fresh(Fresh { may_read: true, .. }));
         match is_guess.then(|| self.try_peek()) {
             Some(Ok(_)) => Poll::Ready(Ok(())),
-            // Nothing is there: from here on the loop watches the socket.
+            // No bytes are there: from here on the loop watches the socket.
             Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => self.poll_readable(cx),
             Some(Err(e)) => Poll::Ready(Err(e)),
             None => self.poll_readable(cx),
@@ -474,7 +474,7 @@ impl State {
     /// Waits for the next change, whatever is there to be read now.
     fn forget_input(&self) {
         let nothing = || Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock));
-        // That is how tokio is told; there is nothing to know of the outcome.
+        // An operation that returns `WouldBlock` clears the readiness in tokio; its result says nothing more.
         let _ = match self {
             State::Tcp(stream) => stream.try_io(Interest::READABLE, nothing),
             State::Unix(stream) => stream.try_io(Interest::READABLE, nothing),

@@ -148,7 +148,7 @@ impl ProtocolBlocks for HttpBlocks {
     }
 
     fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
-        // Whatever files the next configuration serves, those that are locked stay so.
+        // Locked files stay locked across a reload, whatever files the next configuration serves.
         self.locks = shared.shared_objects.keep(shared.previous, b"files", |_| true, Locks::default);
         let mut later = Mistakes::default();
         if let Some(http) = self.http.take() {

@@ -78,7 +78,7 @@ impl Store for Memory {
         tree.attr(tree.lookup(parent, name)?)
     }
 
-    // Nothing is ever freed.
+    // Inodes are never freed.
     fn forget(&self, _: u64, _: u64) {}
 
     fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {

@@ -98,7 +98,7 @@ fn lines_change_the_disk_until_a_signal_unmounts_it() {
     program.say("show");
     assert_eq!(program.line(), "--open 3600000ms");
     assert!(program.line().starts_with("open     "));
-    // What waits does not keep the program.
+    // Operations that wait do not keep the program from ending.
     let path = point.join("f");
     let opener = std::thread::spawn(move || fs::read(path));
     assert!(is_mounted(point.path()));

@@ -180,7 +180,7 @@ impl StreamSession {
     pub(crate) fn take_passed(&mut self, passed: PassedConnection) {
         let PassedConnection { local, early, passes, tls, proxy_header } = passed;
         if let (Some(header), false) = (proxy_header, self.client.sends_proxy_header) {
-            // Nothing has set it: the connection is new here.
+            // The header of a connection that was passed on is set nowhere else, so this cannot fail.
             let _ = self.client.proxy.set(header);
         }
         self.local = OnceCell::from(local);
@@ -210,7 +210,7 @@ impl StreamSession {
 
     /// Makes `local` the address that took the connection, of which there is none.
     pub(crate) fn pretend_local(&self, local: Addr) {
-        // Nothing has asked for it.
+        // Setting cannot fail: the address has not been asked for yet.
         let _ = self.local.set(local);
     }
 

@@ -37,7 +37,7 @@ impl ConcealedPages {
         let start = bytes.as_ptr().addr();
         let end = bytes.as_ptr().addr() + bytes.len();
         let pages = start / page * page..end.div_ceil(page) * page;
-        // What cannot be locked is wiped all the same.
+        // Memory that cannot be locked is wiped all the same.
         let _ = lock(&pages);
         let this = Self { pages };
         this.advise(Advice::LinuxDontDump);
@@ -65,7 +65,7 @@ impl Drop for ConcealedPages {
 /// Errors: those of [`lock`].
 pub fn lock_stack(below_size: usize) -> io::Result<()> {
     let here = (&raw const below_size).addr();
-    // What is above may end anywhere, and is known to the kernel as used.
+    // The stack above may end anywhere, and the kernel counts it as used already.
     let _ = lock(&(here..here.saturating_add(ABOVE_SIZE)));
     lock(&(here.saturating_sub(below_size)..here))
 }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(locked(), [false]);
         mapped.lock().unwrap();
         assert!(locked().contains(&true) && !locked().contains(&false), "{:?}", locked());
-        // Nobody meets the end of the file.
+        // Locking a truncated file fails, and no access goes beyond its end.
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert_eq!(mapped.lock().unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
         drop(mapped);

@@ -82,7 +82,7 @@ numbers! { NEVER_OLD:
 #[cfg(not(target_arch = "x86_64"))]
 static NEVER_OLD: &[(i64, &str)] = &[];
 
-// What is never called with some of its arguments, or only where it is configured.
+// System calls that are never made with some of their arguments, or only where that is configured.
 numbers! { SOMETIMES:
     SYS_io_uring_register, SYS_io_uring_setup, SYS_kill, SYS_pkey_mprotect, SYS_prlimit64, SYS_rt_sigqueueinfo,
     SYS_rt_tgsigqueueinfo, SYS_tkill,

@@ -73,7 +73,7 @@ impl Copier {
         let mut buf = vec![0; COPY_SIZE.min(part.size())];
         part.addresses.clone().step_by(COPY_SIZE).try_for_each(|at| {
             let piece = &mut buf[..COPY_SIZE.min(part.addresses.end - at)];
-            // Nobody writes to these: what is written back is what is there.
+            // No thread writes to these pages, so writing back what was read changes nothing.
             self.0.read_exact_at(piece, at as u64)?;
             self.0.write_all_at(piece, at as u64)
         })

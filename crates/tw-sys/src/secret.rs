@@ -121,7 +121,7 @@ impl Vault {
         }
         if self.used.is_multiple_of(STEP_SIZE) {
             let step = self.start + self.used;
-            // What cannot be locked is wiped and in no core file all the same.
+            // Memory that cannot be locked is still wiped, and in no core file.
             self.locked += usize::from(memory::lock(&(step..step + STEP_SIZE)).is_ok());
         }
         let page = self.start + self.used;
@@ -193,7 +193,7 @@ unsafe extern "C" fn release(block: *mut c_void, _: *const c_char, _: c_int) {
     let (mark, size) = unsafe { header(block) };
     // SAFETY: the block has so many bytes, and nobody reads them any more.
     unsafe { block.cast::<u8>().write_bytes(0, size) }
-    // Whoever gets it back may look: the zeros have to be there.
+    // The next owner of the block may read it, so the compiler must not omit the zeros.
     let block = std::hint::black_box(block.cast::<u8>());
     let start = block.wrapping_sub(HEADER_SIZE);
     match mark {

@@ -134,7 +134,7 @@ pub enum NoStack {
 /// Installs the signal handler for [`of_thread`]. Called once per process, on the first thread: the others inherit the
 /// unblocked signal.
 pub fn install_handler() -> io::Result<()> {
-    // The unwinder sets itself up when it is first used; not in a handler, please.
+    // The first use of the unwinder initialises it, which must not happen in a signal handler.
     let _ = of_this_thread();
     let handler: extern "C" fn(c_int, *const libc::siginfo_t, *const c_void) = on_signal;
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -142,7 +142,7 @@ pub fn install_handler() -> io::Result<()> {
     // SAFETY: `at` points to one zeroed `sigaction`, whose fields are all plain integers or an optional function.
     let fields = unsafe { &mut *at };
     fields.sa_sigaction = handler as usize;
-    // What the thread waits for goes on afterwards, where the kernel lets it.
+    // Interrupted system calls are restarted afterwards, where the kernel allows it.
     fields.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: `fields` is initialised, the handler has the three-argument form that SA_SIGINFO asks for and does only what
     // is allowed in signal handlers; the old action is not asked for.
@@ -174,7 +174,7 @@ fn unblock() -> io::Result<()> {
 
 extern "C" fn on_signal(_: c_int, _: *const libc::siginfo_t, context: *const c_void) {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
-    // Whoever else sends this signal is not answered.
+    // The same signal from another sender is ignored.
     if SLOT.state.compare_exchange(me, WRITING, AcqRel, Relaxed).is_err() {
         return;
     }
@@ -222,7 +222,7 @@ pub fn of_thread(thread: i32, timeout: Duration) -> Result<Frames, NoStack> {
     let is_silent = !is_done(thread, timeout)
         && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(thread, timeout));
     if is_silent {
-        // One that was ending took the signal and never looked at it.
+        // A thread that was ending has taken the signal without running the handler.
         return Err(send(thread, 0).map_or_else(NoStack::Gone, |()| NoStack::Silent));
     }
     let mut frames = Frames::NONE;
@@ -323,7 +323,7 @@ extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _: usize, search: *mut
         let begin = bias.wrapping_add(part.p_vaddr as usize);
         begin..begin.wrapping_add(part.p_memsz as usize)
     });
-    // They are in the order of their addresses.
+    // Segments are in the order of their addresses.
     let Some(first) = parts.next() else { return 0 };
     let is_here = first.contains(&search.address) || parts.any(|part| part.contains(&search.address));
     if is_here {

@@ -54,7 +54,7 @@ impl<F: AsFd, T> Ring<F, T> {
     /// The system's: `ENOSYS` or `EPERM` where io_uring is absent or forbidden, `EOPNOTSUPP` if it cannot read or poll.
     pub fn new(places: u32) -> io::Result<Self> {
         let places = places.clamp(1, 4096);
-        // One entry more than reads, for the poll of the waker.
+        // The ring has one entry more than reads, for the poll of the waker.
         let ring = IoUring::new(places + 1)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -147,7 +147,7 @@ impl<F: AsFd, T> Ring<F, T> {
 
     fn reap(&mut self, done: &mut impl FnMut(Read<F, T>, io::Result<usize>)) {
         loop {
-            // One at a time: `done` may panic, and what it was not given must stay in its place.
+            // Completions are taken one at a time: `done` may panic, and those not given to it must stay in the queue.
             let Some(entry) = self.ring.completion().next() else { return };
             if entry.user_data() == WAKE {
                 self.is_armed = false;

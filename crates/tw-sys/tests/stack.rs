@@ -65,7 +65,7 @@ fn stack_of_another_thread_is_read() {
         })
     };
     let spinning = thread_ids.recv().unwrap();
-    // It may not have come there yet.
+    // The thread may not have reached the function yet.
     let function = spins as *const () as usize;
     while !are_in(&stack::of_thread(spinning, TIMEOUT).unwrap(), function) {
         thread::yield_now();

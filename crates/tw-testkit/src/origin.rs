@@ -51,9 +51,9 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
     let addr = listener.local_addr().expect("a listener has an address");
     thread::spawn(move || {
         for (nth, stream) in listener.incoming().enumerate() {
-            // One that cannot be had, for want of a descriptor perhaps, is not the last one.
+            // A failure to accept, for want of a descriptor perhaps, does not end the origin.
             let Ok(stream) = stream else { continue };
-            // What is said in two pieces is not held back until the first one is acknowledged.
+            // A response in two writes must not wait for the acknowledgement of the first (Nagle's algorithm).
             let _ = stream.set_nodelay(true);
             let serve = serve.clone();
             let reader = BufReader::new(stream);
@@ -90,7 +90,7 @@ impl Conn<TlsConn> {
     pub fn close_notify(&mut self) {
         let stream = self.reader.get_mut();
         stream.conn.send_close_notify();
-        // Whoever does not want to know has gone.
+        // The peer may have closed the connection already.
         let _ = stream.conn.complete_io(&mut stream.sock);
     }
 

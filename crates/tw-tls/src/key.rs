@@ -205,7 +205,7 @@ impl Key {
         for word in passwords.iter() {
             match open(&sealed, word).map(|bytes| Self::load(form, &bytes)) {
                 Some(Ok(key)) => return Ok(key),
-                // It opened, so what is inside is the reason, unless another pass phrase fits better.
+                // The pass phrase opened the section, so its content is the reason, unless another pass phrase fits better.
                 Some(Err(why)) => error = why,
                 None if error == KeyError::NoPassword => error = KeyError::BadDecrypt,
                 None => {}

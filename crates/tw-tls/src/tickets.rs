@@ -107,7 +107,7 @@ impl SharedKeys {
         let mut derived = self.derived.lock();
         let version = self.secrets.version();
         if derived.0 != version {
-            // One that cannot be derived is of no use to any server.
+            // A secret from which no key can be derived is of no use to any server.
             let keys = self
                 .secrets
                 .get()

@@ -70,7 +70,7 @@ pub enum Purpose {
 pub fn verify_chain(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     let mut certs = chain.iter().map(|der| Certificate::parse(der));
     let Some(Ok(leaf)) = certs.next() else { return Verdict::Unspecified };
-    // What cannot be read helps nobody.
+    // Certificates that cannot be parsed do not help to find a path.
     let others: Vec<Certificate<'_>> = certs.flatten().collect();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
 
@@ -111,14 +111,14 @@ fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(V
         Purpose::Client => (x509::CLIENT_AUTH, 0x80 | 0x08),
         Purpose::Server => (x509::SERVER_AUTH, 0x80 | 0x20 | 0x08),
     };
-    // Those in between that did not issue themselves count for pathLenConstraint.
+    // Intermediate certificates that are not self-issued count for pathLenConstraint.
     let mut between = 0;
     for (at, link) in path.links.iter().enumerate() {
         let extensions = &link.cert.extensions;
         if extensions.unknown_critical == UnknownCritical::Present {
             found(Verdict::UnhandledCriticalExtension);
         }
-        // Also of one that issues and is no authority OpenSSL says in the end that it is for another purpose.
+        // For an issuer that is no authority, too, OpenSSL reports a wrong purpose in the end.
         let is_of_use = match at {
             0 => extensions.key_usage.is_none_or(|bits| bits & usage_bits != 0),
             _ => link.is_authority(),

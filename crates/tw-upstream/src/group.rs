@@ -184,7 +184,7 @@ impl Group {
                     selection.stage = PeerTier::Backup;
                 }
                 _ => {
-                    // Who looks again, because it waits, looks at everybody again that it was not sent to.
+                    // A request that waits and selects again may choose any peer that it was not sent to.
                     selection.tried.truncate(tried);
                     (selection.stage, selection.search) = (PeerTier::Primary, search);
                     return Err(NoPeer);

@@ -398,7 +398,7 @@ mod tests {
         let mut late = checker(&[MANDATORY], &old, 1);
         assert!(matches!(late.next(60_000, &mut Rng::seeded(1)), CheckAction::Stop));
         assert_eq!(statuses(&new), [PeerStatus::Up]);
-        // One that has ended is taken over.
+        // A new checker takes over the state of one that has ended.
         let newest = group(1, Some(&new));
         let mut third = checker(&[MANDATORY], &newest, 3);
         let (id, nth) = check(&mut third, 0).unwrap();

@@ -110,7 +110,7 @@ impl HealthChecker {
         if hinted.is_empty() {
             return;
         }
-        // One that is in progress is not among them, and answers the question.
+        // A check in progress is not in `due`, and its result serves the hint as well.
         let is_later = |check: &&(u64, PeerId, usize)| check.0 > now && hinted.contains(&check.1);
         let later: Vec<_> = self.due.iter().filter(is_later).copied().collect();
         for check in later {

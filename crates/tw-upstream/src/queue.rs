@@ -166,7 +166,7 @@ mod tests {
         assert!(!poll(&mut first, &count) && !poll(&mut second, &count));
         queue.wake_one();
         assert_eq!(count.0.load(SeqCst), 1);
-        // It finds no peer, goes on waiting, and is still the first.
+        // The first request finds no peer, goes on waiting, and is still the first.
         assert!(poll(&mut first, &count) && !poll(&mut first, &count));
         queue.wake_one();
         assert!(!poll(&mut second, &count));

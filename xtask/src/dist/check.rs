@@ -145,7 +145,7 @@ fn serve(top: &Path, program: &Path, html: &Path) -> Result<(), Failure> {
     let conf = top.join("etc/tailwater");
     let read =
         |path: PathBuf| fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
-    // These are of the machine, not of the test.
+    // These directives belong to the machine, not to the test.
     let elsewhere = ["user ", "pid ", "error_log ", "access_log ", "client_body_temp_path ", "listen [::]"];
     let is_here = |line: &&str| !elsewhere.iter().any(|word| line.trim_start().starts_with(word));
     let lines = |text: &str| text.lines().filter(is_here).collect::<Vec<_>>().join("\n");

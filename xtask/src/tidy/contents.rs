@@ -26,7 +26,7 @@ fn of_document(path: &str, text: &str) -> Vec<Finding> {
             listed.push((index + 1, link.split(')').next().unwrap_or_default().to_owned()));
         }
     }
-    // One that lists things of other levels is no table of the headings.
+    // A list whose links are all to other levels is no table of these headings.
     if listed.is_empty() || !listed.iter().any(|(_, link)| headings.iter().any(|(_, anchor)| anchor == link))
     {
         return Vec::new();

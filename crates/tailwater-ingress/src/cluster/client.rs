@@ -163,7 +163,7 @@ impl ApiClient {
                 items.into_iter().for_each(&mut each);
             }
             let metadata = &page["metadata"];
-            // That of the first page: what changes between pages is in the watch.
+            // The version of the first page counts, because changes between pages come with the watch.
             version = version.or_else(|| metadata["resourceVersion"].as_str().map(str::to_owned));
             next = metadata["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() {

@@ -129,7 +129,7 @@ impl Applier {
         if has_config {
             self.journal.line("starting with the configuration of an earlier run");
         } else {
-            // That of another run whose configuration is gone.
+            // The file is left from another run, whose configuration is gone.
             let _ = fs::remove_file(self.options.dir.join(READY_FILE));
             let site = site::build(&Snapshot::default(), &[], &self.options);
             let candidate =
@@ -165,7 +165,7 @@ impl Applier {
         for (name, text) in &full.problems {
             self.report(snapshot, name, "NotApplied", text);
         }
-        // Those that were refused get another chance when anything but endpoints has changed.
+        // Objects that were refused get another chance when anything but endpoints has changed.
         let mut bad = std::mem::take(&mut self.bad);
         if full.skeleton() != self.refused {
             bad.clear();
@@ -355,7 +355,7 @@ impl Applier {
             self.options.unavailable = unavailable;
             return;
         }
-        // Nobody knows which ports are free where the server is: they are tried again with the next change.
+        // The controller cannot probe ports where the server is, so unavailable ports are tried again with the next change.
         let skeleton = site::build(snapshot, ingresses, &self.options).skeleton();
         if skeleton == self.tried {
             self.options.unavailable = unavailable;
@@ -496,7 +496,7 @@ impl Applier {
         let dir = self.options.dir.join("files");
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if !used.contains(&entry.path()) {
-                // One that stays costs some bytes.
+                // A file that cannot be removed costs some bytes only.
                 let _ = fs::remove_file(entry.path());
             }
         }

@@ -79,7 +79,7 @@ impl ServerProcess {
     pub fn signal(&self, signal: Signal) {
         let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(child) = &*child {
-            // One that has ended meanwhile needs none.
+            // A server that has ended meanwhile needs no signal.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }

@@ -279,7 +279,7 @@ impl Globals {
             globals.http.push(format!("large_client_header_buffers {buffers};"));
         }
         globals.balancing = text("load-balance").and_then(crate::annotation::balancing);
-        // Whoever may write this map may write the configuration.
+        // The authors of this map may write the configuration anyway, so the format is taken verbatim.
         if let Some(format) = text("log-format-upstream").and_then(quote::verbatim) {
             globals.http.push(format!("log_format ingress {format};"));
         } else {

@@ -50,7 +50,7 @@ impl ExtraPort {
     /// # Errors
     /// The reason why the server could not listen, either. An address that this process listens on is in use, too.
     pub fn probe(self, options: &SiteOptions) -> io::Result<()> {
-        // One socket for IPv6 has the port for IPv4, too, so each is closed before the next one.
+        // A socket for IPv6 occupies the port for IPv4, too, so each is closed before the next one is opened.
         for address in self.addresses(options) {
             if self.is_datagram { drop(UdpSocket::bind(address)?) } else { drop(TcpListener::bind(address)?) }
         }

@@ -98,7 +98,7 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     for name in &names {
         let Some(host) = builder.hosts.get(name) else { continue };
         let others = if name.is_empty() { &gateways.defaults } else { &BTreeSet::new() };
-        // Nothing would be left for it.
+        // If Gateways have the default servers of both ports, no listener is left for this host.
         if others.len() < 2 {
             write_host(&mut text, &builder, (name, host, others), &default, &mut aliases, &errors);
         }
@@ -182,7 +182,7 @@ fn http_lines(text: &mut Text, builder: &Builder<'_>) {
             text.line("map \"\" $ingress_forwarded_for { default $remote_addr; }");
         }
         Some(forwarded) => {
-            // What the proxy in front says counts only if the connection is from it.
+            // Fields of the proxy in front count only if the connection comes from it.
             let networks: Vec<_> = forwarded.networks.iter().map(|network| format!("{network} 1;")).collect();
             text.line(&format!(
                 "geo $realip_remote_addr $ingress_trusted {{ default 0; {} }}",

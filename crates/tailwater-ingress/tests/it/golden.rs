@@ -90,7 +90,7 @@ fn configurations_are_those_of_the_files() {
                 String::from_utf8_lossy(&output.stderr)
             );
         }
-        // What each run has of its own.
+        // Texts that differ between runs are replaced.
         text = text
             .replace(&place.path().display().to_string(), "/run/tailwater-ingress")
             .replace("user root;\n", "");

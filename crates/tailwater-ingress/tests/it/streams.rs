@@ -201,7 +201,7 @@ fn tls_of_an_ingress_is_passed_through() {
     ] {
         cluster.api.put(INGRESSES, ingress(name, host, path, "Prefix", service, &annotation));
     }
-    // One unsuitable rule denies them all.
+    // One unsuitable rule denies passthrough to all rules of its Ingress.
     let mut partial = ingress("partial", "suitable.example", "/", "Prefix", "pass", &annotation);
     let unsuitable = ingress("partial", "unsuitable.example", "/path", "Prefix", "pass", &annotation);
     let rule = unsuitable["spec"]["rules"][0].clone();

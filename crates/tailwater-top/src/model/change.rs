@@ -30,7 +30,7 @@ impl<'a> Change<'a> {
     /// Growth of counters a second: the sum of those with these labels. `None` if unknown.
     pub(super) fn rate(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let new = self.new.number(name, labels)?;
-        // One that was not there has begun since.
+        // A counter that was missing before has begun at zero since.
         let old = self.old?.number(name, labels).unwrap_or_default();
         let grown = new - old;
         (grown >= 0.0).then(|| grown / self.seconds)

@@ -63,7 +63,7 @@ impl Limited {
 
 impl Drop for Full {
     fn drop(&mut self) {
-        // What stays is removed by the next measurement.
+        // Files that stay are removed by the next measurement.
         let _ = remove_tree(&self.dir);
     }
 }

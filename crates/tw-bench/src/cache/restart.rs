@@ -58,14 +58,14 @@ pub(super) fn run(
         let cpus = (plan.server_cpu, plan.load_cpu);
         let full = Full::make(caches, ours, &parameters, &plan.data, &parts, cpus)?;
         let contestant = caches.at(name, ours, &full.dir, &parameters, "");
-        // What a server takes whose cache is empty.
+        // Memory of a server with an empty cache.
         let empty = caches.at(name, ours, Path::new("cache"), &parameters, "");
         let empty = usage::memory(empty.start(&RunPlacement::on(plan.server_cpu))?.pid())?.private_dirty;
         // Another process, whose snapshot has all of them.
         let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
         full.until(&contestant, &server, "tailwater_cache_entries", TIMEOUT)?;
         wait::pause(SNAPSHOT_TIME);
-        // What it took to load them is free by now.
+        // The memory that loading took is free by now.
         let memory = usage::memory(server.pid())?.private_dirty.saturating_sub(empty) as f64 / count as f64;
         drop(server);
         forget_everything()?;

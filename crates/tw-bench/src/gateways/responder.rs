@@ -63,7 +63,7 @@ fn serve(turns: &Turns, response: &[u8]) -> Result<(), Errno> {
         for event in &events {
             let number = event.data.u64() as usize;
             if turns.is_listener(number) {
-                // Who only looks whether somebody listens.
+                // Connections over TCP only check whether the responder listens.
                 while turns.accept()?.is_some() {}
             } else if turns.is_path(number) {
                 while let Some(socket) = turns.accept_at(number)? {

@@ -164,7 +164,7 @@ impl Clients {
 
     fn receive(&mut self, key: usize) {
         let Some(client) = self.all.get_mut(key).and_then(Option::as_mut) else { return };
-        // What the network has reported is a server that has ended: its connections time out.
+        // An error that the network reports means that the server has ended: its connections time out.
         let _ = self.received.receive(&client.socket);
         let now = Instant::now();
         for message in self.received.iter() {

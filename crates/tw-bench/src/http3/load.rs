@@ -108,7 +108,7 @@ impl Load<'_> {
             }
         }
         if let Amount::Requests(count) = self.amount {
-            // Those that never ended.
+            // Requests that never ended have failed.
             tally.failed += count - tally.done().min(count);
         }
         tally.handshakes = keys.len() as u64;

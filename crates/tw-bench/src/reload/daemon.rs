@@ -128,7 +128,7 @@ impl Drop for Daemon {
         let old = fs::read_to_string(self.prefix.join(format!("{PID_FILE}.oldbin")));
         let old = old.ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
         for pid in self.pid().into_iter().chain(old) {
-            // One that has ended already needs no signal.
+            // A process that has ended already needs no signal.
             let _ = kill_process(pid, Signal::TERM);
             if !wait::until(TIMEOUT, || has_ended(pid)) {
                 let _ = kill_process(pid, Signal::KILL);

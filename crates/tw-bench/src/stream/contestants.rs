@@ -65,7 +65,7 @@ impl Relays {
             Want::Connections(count) => *count,
             Want::Tcp | Want::Udp | Want::Tls => CONNECTIONS_MAX,
         };
-        // It listens over TCP, too: that shows that it has started.
+        // The relay listens over TCP for UDP, too, which shows that it has started.
         let server = self.server.addr();
         let server = match want {
             Want::Udp => format!(

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["port"], &[])?;
     let port = options.number("port", 0)?;
     let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || send_back(&datagrams));
     Ok(serve(&Turns::listen(port)?)?)
 }
@@ -88,7 +88,7 @@ impl Connection {
                 self.is_bulk = true;
                 turns.change(&self.socket, EventFlags::OUT)?;
             } else {
-                // What is sent is short: a socket takes it.
+                // The echo is short, so the socket takes it at once.
                 send(&self.socket, &scratch[..count], SendFlags::NOSIGNAL)?;
                 return Ok(());
             }

@@ -53,7 +53,7 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     if flags & !ALL_FLAGS != 0 || numbers.u16(RESERVED_AT) != 0 {
         return Err(FormatError::Reserved);
     }
-    // What is absent has no value.
+    // The values of absent fields have to be zero.
     let absent = [(HAS_DATE, numbers.u64(DATE_AT)), (HAS_LAST_MODIFIED, numbers.u64(LAST_MODIFIED_AT))];
     let is_set = |&(flag, number): &(u8, u64)| flags & flag == 0 && number != 0;
     if absent.iter().any(is_set) || flags & HAS_VARIANT == 0 && numbers.key(VARIANT_AT) != Key([0; 16]) {

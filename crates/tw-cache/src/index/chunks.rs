@@ -52,7 +52,7 @@ impl<T, const N: usize> Chunks<T, N> {
         let last = self.pop()?;
         match self.get_mut(at) {
             Some(place) => Some(std::mem::replace(place, last)),
-            // It was the last one itself.
+            // The removed value was the last one itself.
             None => Some(last),
         }
     }

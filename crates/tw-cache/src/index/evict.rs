@@ -113,13 +113,13 @@ impl Index {
                 return progress;
             };
             match self.change(place, |shard| shard.take_next(queue)) {
-                // Others were faster.
+                // Other threads took the entries of this shard first.
                 Evicted::Nothing => {}
                 Evicted::Claimed => {}
                 Evicted::Kept => progress = Progress::More,
                 Evicted::Gone(taken) => {
                     progress = Progress::More;
-                    // It may have become a ghost, and there may be no room for one.
+                    // The evicted entry may have become a ghost, for which there may be no room.
                     while self.slots() > self.slots_max() && self.take_ghost() {}
                     let said = next(taken.as_ref());
                     gone.extend(taken);

@@ -69,8 +69,8 @@ impl Index {
             };
             let is_same = before.address == address;
             if is_same || before.is_unseen {
-                // What a snapshot knew at another place is not there any more, or is found by itself.
-                // A record that was validated meanwhile has another number than its row.
+                // The address that a snapshot had for this entry is outdated, or its record is loaded on its own. A record that was
+                // validated meanwhile has another revision than its row in the snapshot.
                 let is_own = is_same && before.is_own;
                 let revision = if is_own { before.revision } else { revision };
                 let lately = before.lately;
@@ -118,7 +118,7 @@ impl Index {
             shard.segments.note_record(address.segment, Some(sequence), now);
             match before {
                 None => RecordOutcome::Added(None),
-                // What a snapshot knew at another place is not there any more, or is found by itself.
+                // The address that a snapshot had for this entry is outdated, or its record is loaded on its own.
                 Some(_) if !is_seen => RecordOutcome::Known,
                 Some(before) => RecordOutcome::Outdated(outdated(before, previous)),
             }
@@ -131,7 +131,7 @@ impl Index {
 
     /// Permits to move the record of this entry, if it is at `address` and no fill of it goes on.
     pub fn claim_move(self: &Arc<Self>, key: Key, address: SegmentAddress, now: u32) -> Option<Move> {
-        // Nothing is unpacked for what is not there.
+        // Checked first, so that no compact entry is unpacked for a record that is gone.
         self.uses_of_record(key, address)?;
         let sequence = self.with(key, |shard, hash| {
             let slot = shard.found_mut(hash, key).filter(|slot| is_at(slot, address))?;
@@ -321,7 +321,7 @@ mod tests {
         index.claim_move(key(), at(2, 1), NOW).unwrap().finish(at(4, 7), 9).unwrap().deleted();
         assert!(matches!(index.load_record(&loaded(8, at(3, 1)), NOW), RecordOutcome::Outdated(_)));
         assert_eq!(index.peek(key()).unwrap().address, Some(at(4, 7)));
-        // It takes the room of an entry that is not compact no longer than that matters.
+        // The moved entry needs a full slot only until the load has ended.
         assert_eq!(index.compact.load(SeqCst), 0);
         index.end_load();
         let mut cursor = crate::ScanCursor::default();

@@ -125,13 +125,13 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
     assert_eq!(purged.gone.map(|gone| gone.size), Some(4096));
     assert_eq!(index.bytes_on_disk(), 0);
     let after = index.claim(key(1), 1);
-    // One before it has put its file in place, one while it did.
+    // The purge refuses a fill that has not committed yet, and one that is placing its file.
     assert_eq!(early.commit().unwrap_err(), ClaimRefused::Purged);
     drop(late.store(4096, 10, 1).unwrap_err());
     assert_eq!(index.bytes_on_disk(), 0);
     after.commit().unwrap().store(512, 10, 1).unwrap();
     assert!(index.peek(key(1)).is_some_and(|found| found.sequence > purged.sequence));
-    // Of what nobody knows there is nothing to remember.
+    // A purge of an unknown key leaves no entry.
     assert!(index.purge(key(2)).gone.is_none());
     assert_eq!(index.len(), 1);
 }
@@ -142,20 +142,20 @@ fn file_removal_may_hit_the_successor() {
     store(&index, key(1), 4096, 1);
     let mut gone = Vec::new();
     index.evict(EvictionTarget::Entries(1), 1, &mut gone);
-    // Nothing came into its place.
+    // No entry has taken the place of the removed one.
     assert!(index.unlinked(key(1)).is_none());
-    // It came before the removal or after it: nobody knows, so it goes as well.
+    // A file stored meanwhile may have been removed or not, depending on the order, so its entry goes as well.
     store(&index, key(1), 4096, 2);
     assert!(index.unlinked(key(1)).is_some());
     assert_eq!((index.len(), index.bytes_on_disk()), (0, 0));
     assert!(index.unlinked(key(1)).is_none());
-    // It is just coming.
+    // A fill that is placing its file has no file to lose yet; the purge reports it, and refuses it.
     let commit = index.claim(key(1), 3).commit().unwrap();
     assert!(index.unlinked(key(1)).is_none());
     assert!(index.purge(key(1)).is_placing);
     drop(commit.store(4096, 10, 3).unwrap_err());
     assert!(index.is_empty());
-    // And a later one is not concerned.
+    // A later fill is not concerned.
     let commit = index.claim(key(1), 3).commit().unwrap();
     assert!(index.unlinked(key(1)).is_none());
     drop(commit);
@@ -223,7 +223,7 @@ fn full_zone_evicts_the_oldest_entry() {
     let mut gone = Vec::new();
     assert_eq!(index.evict(EvictionTarget::Entries(6), 12, &mut gone), Progress::Done);
     assert_eq!((index.len(), gone.len()), (5, 6));
-    // What is filled stays, and is no error.
+    // Entries that are being filled stay above the limit, and that is no error.
     let claims: Vec<_> = (100..150).map(|number| index.claim(key(number), 13)).collect();
     assert_eq!(index.len(), 55);
     drop(claims);

@@ -221,7 +221,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Argument<'a>)> {
             }
             None => Argument::Nothing,
         };
-        // Whatever else stands there belongs to no directive.
+        // Other bytes before the next comma belong to no directive.
         take(rest, |byte| byte == b',');
         if !name.is_empty() {
             return Some((name, argument));

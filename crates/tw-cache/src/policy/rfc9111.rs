@@ -165,7 +165,7 @@ pub(super) fn lifetime(
     let window = |seconds: Option<u32>| if never_stale || is_no_cache { 0 } else { seconds.unwrap_or(0) };
     let while_revalidate = window(says.stale_while_revalidate);
     let if_error = window(says.stale_if_error);
-    // What can be used neither now nor later, nor found to be valid, is not worth its place.
+    // A response that can be used neither now nor later, nor be validated, is not worth storing.
     if is_no_cache && !has_validator {
         return Err(NoStoreReason::NoCache);
     }

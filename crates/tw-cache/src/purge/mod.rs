@@ -178,7 +178,7 @@ impl Purges {
             // Found in the index before a sweep, which has removed or confirmed it since: nobody remembers which.
             _ if sequence < lists.forgotten => Verdict::Purged(Purge::Hard),
             Some(purge) => Verdict::Purged(purge),
-            // What came between the load and the lock was not there for this request, and is there for the next one.
+            // `latest` was loaded before the lock, so purges added in between are checked again by the next request.
             None => Verdict::Kept(latest),
         }
     }

@@ -36,7 +36,7 @@ fn purge_covers_older_entries_only() {
     ] {
         assert_eq!(verdict(&purges, sequence, text), expected, "{sequence} {text}");
     }
-    // Who is not concerned need not ask again.
+    // The verdict has the latest number, so that an entry that is not concerned is not checked again.
     assert_eq!(purges.verdict(before, &subject("/b", &[])), Verdict::Kept(latest));
 }
 
@@ -125,7 +125,7 @@ fn surplus_prefixes_merge_into_wider_ones() {
         let least = model.of(&text);
         assert!(is.hard >= least.hard && is.soft.max(is.hard) >= least.soft, "{is:?} {least:?}");
     }
-    // What is far from all others is not touched.
+    // A prefix far from all others is not merged.
     let mut list = Prefixes::default();
     list.add(b"far", PurgeEffect::of(Purge::Hard, 1));
     for number in 0..2 * PREFIXES_MAX as u64 {
@@ -185,7 +185,7 @@ fn obsolete_purges_are_forgotten() {
     assert_eq!(purges.latest(), last);
     purges.forget(last);
     assert_eq!((purges.counts(), purges.latest()), ([0, 0, 0], last));
-    // What is kept is younger, and nothing is asked for.
+    // Entries with the latest number are kept without a look at the lists.
     assert_eq!(purges.verdict(last, &subject("/a", &[])), Verdict::Kept(last));
 }
 
@@ -264,7 +264,7 @@ fn invalid_contents_with_a_valid_checksum_are_refused() {
             broken.truncate(at);
         }
         broken.extend_from_slice(&crc32fast::hash(&broken).to_le_bytes());
-        // Whatever comes of it, it is no more than the file has, and asking it ends.
+        // A file that can be decoded has no more purges than its size allows, and lookups in it end.
         if let Ok(purges) = Purges::decode(&broken, 1) {
             assert!(purges.counts().iter().sum::<usize>() <= broken.len() / 16);
             let _ = purges.verdict(0, &subject("ab/ab", &[Tag(1)]));
@@ -328,7 +328,7 @@ fn forgotten_purges_are_told_to_directories_that_were_missing() {
     let facts = known.absorb(&purges.encode_shared()).unwrap();
     assert!(facts.dropped >= purged && facts.dropped <= facts.last, "{facts:?}");
     assert_eq!(known.dropped(), facts.dropped);
-    // What was written before the purge does not know of it.
+    // The file that was written before the purge does not contain it.
     assert!(missing.absorb(&before).unwrap().last < facts.dropped);
     // Entries of this directory were kept, whatever was forgotten before.
     assert_eq!(verdict(&known, purged - 1, "/b"), None);

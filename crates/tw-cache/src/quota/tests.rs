@@ -28,7 +28,7 @@ fn oldest_responses_of_an_owner_above_its_quota_go_first() {
     table.forget(key(9));
     table.forget(key(0));
     assert_eq!((table.used(a), table.counts().owners, table.counts().responses), (0, 1, 10));
-    // One that is larger than the quota.
+    // A response larger than the quota of its owner goes at once.
     table.add(key(1), 1 << 20, a, 4096);
     assert_eq!(excess(&mut table), [key(1)]);
     assert_eq!(table.counts().owners, 1);

@@ -229,7 +229,7 @@ fn damaged_block_costs_its_own_entries() {
         let is_table = block == blocks - 1;
         let least = if is_table { 0 } else { all.len() - ROWS_PER_BLOCK };
         assert!(entries.len() >= least && entries.len() < all.len(), "block {block}: {}", entries.len());
-        // Those that are left are what was written, in order.
+        // The remaining entries are among those written, in the same order.
         let mut left = all.iter();
         assert!(entries.iter().all(|entry| left.any(|other| other == entry)));
     }

@@ -133,11 +133,11 @@ struct ConnectionTask {
 impl ConnectionTask {
     /// Continues; ready when the connection cannot be used any more.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Whatever is said meanwhile is heard without being told of.
+        // Streams need not wake this task while it drives the connection.
         self.connection.set_driver(None);
         self.h2_connection.set_waker(cx.waker());
         ready!(self.drive(cx));
-        // What it has still to say, as far as the socket takes it.
+        // Pending frames, such as GOAWAY, are sent as far as the socket takes them.
         let _ = self.io.poll_write(&self.connection, cx);
         Poll::Ready(())
     }

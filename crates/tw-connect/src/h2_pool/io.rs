@@ -66,7 +66,7 @@ impl ConnectionIo {
 
     /// Hands on what is there; ready when nothing more may come.
     pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<CloseCause> {
-        // Who does not listen need not speak.
+        // A server that does not read the answers to its frames is not read from either.
         while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
             if !self.connections.core.budget.may_copy(0) {

@@ -98,7 +98,7 @@ impl UpstreamStream {
         };
         let sent = connection.send_request(|list| request.write(list), end == StreamEnd::WithThis);
         let carrier = sent.map_err(|cut| self.failure(cut))?;
-        // Who asks twice is taken back the second time.
+        // If this stream has sent a request before, the second one is dropped, which cancels it.
         let _ = self.carrier.set(carrier);
         Ok(())
     }
@@ -175,7 +175,7 @@ impl UpstreamStream {
             }
             let news = match ready!(carrier.poll_incoming(cx)) {
                 Ok(Some(Incoming::Data(content))) => {
-                    // Who is asked here has room for it.
+                    // The caller has room for the content, so the flow-control window is opened again at once.
                     carrier.release(content.len());
                     if content.is_empty() {
                         continue;
@@ -219,7 +219,7 @@ impl UpstreamStream {
     /// Failure that a reset of the stream amounts to.
     fn failure(&self, cut: StreamError) -> UpstreamFailure {
         match cut {
-            // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
+            // The server has not processed the request (RFC 9113 sections 6.8 and 8.7).
             StreamError::Refused(reason) => UpstreamFailure::Refused(
                 format!("upstream sent goaway with error {}", u32::from(reason)).into(),
             ),

@@ -77,7 +77,7 @@ pub async fn acquire_shared(
             }
         };
         wait_until_open(&permit, &mut deadline).await?;
-        // What its server allows may have come while it was waited for.
+        // The SETTINGS of the server may have arrived meanwhile and allow fewer streams.
         if permit.0.can_send() {
             return Ok(Rc::new(UpstreamStream::new(permit)));
         }

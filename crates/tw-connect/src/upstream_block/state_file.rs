@@ -52,7 +52,7 @@ pub(super) fn read<P: ConnectingProtocol>(
     let before = cx.previous::<StateFile>(path.to_bytes()).filter(|before| *before.upstream == *upstream);
     let (text, is_ours) = match &before {
         Some(before) => {
-            // Nobody writes it meanwhile.
+            // The mutex keeps the file from being written meanwhile.
             let ours = before.text.blocking_lock();
             let text = read_text(&path).map_err(|error| error.at(word.span))?;
             let is_ours = text == *ours;

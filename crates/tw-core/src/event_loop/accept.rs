@@ -258,7 +258,7 @@ impl<A: Application> Running<A> {
             let Some((has_turns, outcome)) = end.or(next).await else { break };
             let mut eviction = self.handle_accept_result(outcome, &listen);
             let mut more = self.more(&mut seen);
-            // What failed would fail again until other tasks have run.
+            // After an error, accepting would fail again until other tasks have run.
             while eviction.is_none()
                 && more > 0
                 && let Some(outcome) = acceptor.try_accept()
@@ -271,7 +271,7 @@ impl<A: Application> Running<A> {
             }
             if has_turns {
                 self.give_up_turn();
-                // What has been accepted is looked at first; meanwhile another loop may take the turn.
+                // Accepted connections are served first; meanwhile another loop may take the mutex.
                 tw_rt::yield_now().await;
             }
         }
@@ -303,7 +303,7 @@ impl<A: Application> Running<A> {
     }
 
     fn handle_accepted(&self, accepted: Accepted, listen: &Rc<Addr>) {
-        // What panics with one connection keeps nobody from accepting the next; the hook has told it.
+        // A panic with one connection must not keep the loop from accepting the next; the panic hook has logged it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let local = self.shared_address(&accepted, listen).map(Rc::new);
             let listen = local.as_ref().unwrap_or(listen);
@@ -327,7 +327,7 @@ impl LoopCore {
         let tasks = self.accepting.tasks.take();
         tasks.iter().for_each(|task| task.end.request());
         for task in tasks {
-            // One that has panicked has ended, too.
+            // A task that panicked has ended, too.
             let _ = task.handle.await;
         }
         self.give_up_turn();
@@ -370,7 +370,7 @@ impl LoopCore {
         let at = tw_rt::clock::now();
         let Some(busy_ns) = self.busy_until(at) else { return 0 };
         let now = Seen { at, busy_ns };
-        // Whoever is to make room for more has to run first.
+        // Tasks that evict idle connections have to run before more connections fit.
         let free = self.connections_max().saturating_sub(self.connections_in_use());
         seen.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
     }

@@ -241,7 +241,7 @@ impl LoopCore {
         let mut outcome = SiblingRequest::NoSiblings;
         for sibling in self.counts.siblings.all.lock().iter() {
             if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
-                // One whose queue is full will find out by itself.
+                // A sibling whose queue is full will run out of descriptors itself and notice that.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
                 outcome = SiblingRequest::Sent;
             }

@@ -168,7 +168,7 @@ impl CopyBudget {
         if self.may_go_on() {
             return Poll::Ready(());
         }
-        // Whatever has become ready, and new events, come before.
+        // Ready tasks and new events run before this transfer goes on.
         let mut next_turn = pin!(tw_rt::yield_now());
         let _ = next_turn.as_mut().poll(cx);
         Poll::Pending

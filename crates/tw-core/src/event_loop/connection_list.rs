@@ -192,7 +192,7 @@ mod tests {
         let mut checked = Checked::default();
         (0..4).for_each(|client| checked.insert(client));
         [2, 0, 3, 1].into_iter().for_each(|at| checked.mark_idle(at));
-        // Who waits anew waits for the shortest time.
+        // A client that becomes idle again moves to the end of the queue.
         checked.mark_idle(0);
         assert_eq!(checked.queue, [2, 3, 1, 0]);
         checked.evict_oldest();

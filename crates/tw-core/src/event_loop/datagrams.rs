@@ -150,7 +150,7 @@ impl LoopCore {
         let all = self.listeners.borrow();
         let mut all =
             all.iter().filter_map(Weak::upgrade).filter(|listener| is_of(listener)).collect::<Vec<_>>();
-        // One for this address alone receives all of it.
+        // A socket bound to exactly this address receives all of its datagrams, so it is preferred to a wildcard.
         let exact = all.iter().position(|listener| *listener.address == *listen).unwrap_or(0);
         (!all.is_empty()).then(|| all.swap_remove(exact))
     }
@@ -354,7 +354,7 @@ impl<A: Application> Running<A> {
                 let mut rest = message.bytes;
                 loop {
                     let (bytes, behind) = rest.split_at(size.min(rest.len()));
-                    // What panics with one datagram keeps nobody from receiving the next; the hook has told it.
+                    // A panic with one datagram must not keep the loop from receiving the next; the panic hook has logged it.
                     let _ = catch_unwind(AssertUnwindSafe(|| {
                         self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen, ecn });
                     }));

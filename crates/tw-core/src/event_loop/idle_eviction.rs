@@ -228,7 +228,7 @@ impl LoopCore {
     /// Frees descriptors for a loop that has nothing to close.
     pub(super) fn free_descriptors_for_sibling(&self) {
         if self.free_own_descriptors() == Eviction::Done {
-            // It pauses before it asks again.
+            // The other loop pauses before it asks again, which limits these log lines.
             tw_log::warn!(
                 self.process().error_log,
                 "another loop has no descriptor left, reusing connections"

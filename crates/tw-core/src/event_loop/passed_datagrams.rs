@@ -262,7 +262,7 @@ impl<A: Application> Running<A> {
         let taking = async move {
             let _owner = owner;
             while let Some(datagram) = queue.recv().await {
-                // What panics with one datagram keeps nobody from taking the next; the hook has told it.
+                // A panic with one datagram must not keep the loop from taking the next; the panic hook has logged it.
                 let _ = catch_unwind(AssertUnwindSafe(|| app.receive_passed(datagram)));
             }
         };
@@ -277,7 +277,7 @@ impl<A: Application> Running<A> {
                 queue.sender = None;
             }
         });
-        // One that has panicked has ended, too.
+        // A task that panicked has ended, too.
         let _ = taking.await;
     }
 }

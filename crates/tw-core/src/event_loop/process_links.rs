@@ -207,7 +207,7 @@ mod tests {
         let (number, read) = read_packet(&packet[..size]).unwrap();
         assert_eq!((number, &read.bytes[..]), (7, &b"content"[..]));
         assert_eq!(recv(&of_one, &mut packet[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN));
-        // What a process does not read is lost, and waits for nothing.
+        // Datagrams that a process does not read are lost, and sending them never waits.
         assert!((0..10_000).any(|_| pass(1) == LinkOutcome::Lost));
         drop((of_one, of_two));
         assert_eq!([pass(1), pass(2)], [LinkOutcome::Gone; 2]);

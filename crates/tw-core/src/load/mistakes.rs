@@ -90,7 +90,7 @@ impl Mistakes {
                 text.get(span.start as usize..span.end as usize)
             });
             let names: HashSet<_> = text.into_iter().flat_map(names_in).collect();
-            // What only uses a variable is found by another mistake: that it is unknown.
+            // A mistake at the very place that uses the variable is no failed definition of it.
             unknown.retain(|(name, error)| !names.contains(name) || error.span == mistake.span);
         }
         for (name, error) in unknown {

@@ -234,7 +234,7 @@ impl Past {
                 series.pop_front();
             }
         }
-        // One that nobody has told of for so long is over.
+        // A series without a number in all kept moments is over.
         self.series.retain(|_, series| series.iter().flatten().any(|number| !number.is_nan()));
     }
 }
@@ -258,7 +258,7 @@ mod tests {
         for _ in 0..MOMENTS_KEPT - 1 {
             past.push(moment(2..3, 3.0));
         }
-        // What was told of first is forgotten, and its place is free.
+        // The series of the first moment has no number left: it is removed, and its place is free.
         assert_eq!(past.series.len(), SERIES_KEPT - 1);
         assert!(past.series.values().all(|series| series.len() == MOMENTS_KEPT));
         past.push(moment(2..3, 3.0));

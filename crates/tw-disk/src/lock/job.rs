@@ -61,7 +61,7 @@ impl Disk {
             work.run(&of);
             Ok::<(), crate::DiskError>(())
         };
-        // What the threads of a pool that has ended leave is dropped, and with it the wish.
+        // A pool that has ended returns the job. Dropping the job gives the lock up.
         drop(pool.detach(&account, Op::Lock, Some(device), job));
         Some(locked)
     }
@@ -86,7 +86,7 @@ impl Drop for Work {
 impl Work {
     fn run(&self, pool: &Arc<Pool>) {
         let shared = &self.locked.0;
-        // Nobody else has a handle: the file was closed meanwhile.
+        // No caller has a handle any more: the file was closed meanwhile.
         if Arc::strong_count(shared) == 1 {
             return;
         }
@@ -95,7 +95,7 @@ impl Work {
                 let pages = Arc::new(pages);
                 let mut state = shared.locks.state.lock();
                 if let Some(at) = state.place(shared) {
-                    // Whoever finds this has what it leads to.
+                    // Both references are set under the mutex, so a lookup that finds the entry also finds its pages.
                     let _ = shared.pages.set(Arc::downgrade(&pages));
                     state.files[at].pages = Some(pages);
                 }
@@ -146,7 +146,7 @@ fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
     while offset < size {
         device::step();
         let read = match inner.is_memory() {
-            // It may have been swapped out.
+            // Pages of a file system in memory may have been swapped out; this read waits for them.
             true => os::read(fd, offset, &mut buf),
             false => inner.read_cached(fd, offset, &mut buf),
         };

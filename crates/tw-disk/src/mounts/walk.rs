@@ -282,7 +282,7 @@ mod tests {
             found.is_some_and(|found| std::ptr::eq(found, device))
         };
         for plain in ["g", "real/f", "same/f", "file", "loop", "nothing", "nothing/f"] {
-            // The second time it is known.
+            // The second lookup uses what the first one remembered.
             for _ in 0..2 {
                 assert!(look(&at(plain), true).1.is_none(), "{plain}");
             }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(literal_part(c(&at("new/f")).to_bytes()), c(dir.path()).to_bytes());
         assert!(is_plain(c(&at("same")).to_bytes()));
         assert_eq!(literal_part(c(&at("same/f")).to_bytes()), c(dir.path()).to_bytes(), "it has a link");
-        // What removes a link does not follow it.
+        // Operations that remove a link do not follow it.
         assert!(look(&at("version"), false).1.is_none());
         for _ in 0..2 {
             let (named, found) = look(&at("version"), true);

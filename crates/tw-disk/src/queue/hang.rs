@@ -129,7 +129,7 @@ impl<J> Queue<J> {
     /// Returns true if a job on this device would wait for something that does not come.
     pub(crate) fn is_vain(&self, device: u32) -> bool {
         let Some(d) = self.devices.get(device as usize).filter(|d| self.is_stuck(d)) else { return false };
-        // Whoever comes first finds out.
+        // While a job was started only recently, others wait: it shows whether the device works again.
         !d.is_open && (self.is_full(d) || self.now.saturating_sub(d.last_start) >= PROBE_TICKS)
     }
 

@@ -405,7 +405,7 @@ fn hung_device_occupies_its_slots_and_a_few_probes() {
             q.refuse_waiting(1);
         }
         assert_eq!((hung, q.hung_on(1), q.waiting()), (20, 20, q.waiting()), "{is_replaced}");
-        // What was not replaced still has its slot.
+        // A hung job whose thread was not replaced still occupies its slot.
         assert_eq!((q.replaced(), q.running()), if is_replaced { (20, 0) } else { (0, 20) });
         assert!(q.is_vain(1));
         push_all(&mut q, 2, 5000..5060);

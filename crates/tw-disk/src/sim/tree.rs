@@ -181,7 +181,7 @@ impl Tree {
     pub(super) fn sync_names(&mut self) {
         let all = self.changes.len();
         self.keep_changes(all);
-        // What was kept for a power failure only, nobody needs any more.
+        // Inodes that were kept only for a power failure are not needed any more.
         let inos: Vec<u64> = self.inodes.keys().copied().collect();
         inos.into_iter().for_each(|ino| self.free_if_unused(ino));
     }

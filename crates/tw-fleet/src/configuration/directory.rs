@@ -152,7 +152,7 @@ impl ConfigurationDirectory {
         };
         let link = Path::new(&self.link()?).file_name().map(ToOwned::to_owned);
         if link.as_deref() == path.file_name() {
-            // It is served, so it is there, and stays as it is.
+            // The link points to this version, so it is complete and stays as it is.
             return Ok(path);
         }
         remove(&new)?;
@@ -229,7 +229,7 @@ impl ConfigurationDirectory {
             state.number == *number || state.history.iter().any(|known| known.number == *number)
         };
         for old in numbers.into_iter().filter(|number| !is_used(number)).skip(VERSIONS_KEPT) {
-            // One that stays costs its room only.
+            // A directory that cannot be removed costs its space only.
             let _ = fs::remove_dir_all(self.version(old));
         }
     }
@@ -276,7 +276,7 @@ mod tests {
             main: "a/main".to_owned(),
             files: [("a/main".to_owned(), text.into())].into(),
         };
-        // What a crash left behind is overwritten.
+        // A directory left behind by a crash is overwritten.
         fs::create_dir(dir.join("new")).unwrap();
         fs::write(dir.join("new/half"), "x").unwrap();
         for number in 1..=15 {

@@ -143,7 +143,7 @@ impl AnswerParser {
             return Ok(());
         };
         if line.is_empty() {
-            // What neither has a length nor chunks has no body, as far as etcd goes.
+            // A response of etcd with neither a length nor chunks has no body.
             let is_empty = status == 204 || self.body.is_empty();
             self.framing = match std::mem::take(&mut self.body).as_slice() {
                 b"chunked" => Framing::Chunk,

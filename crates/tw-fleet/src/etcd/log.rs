@@ -134,7 +134,7 @@ impl Log for EtcdSession {
         let id_key = format!("{}id/{id}", self.api.prefix);
         let last_key = self.api.last_key();
         let lease = self.api.lease(self.api.settings.max_age).await?;
-        // One of this node at a time: others of it would only be in its way.
+        // This node appends one record at a time, because its concurrent appends would only conflict with each other.
         let mut appending = self.appending.lock().await;
         for attempt in 0..ATTEMPTS_MAX {
             let last = match appending.0.take() {
@@ -158,7 +158,7 @@ impl Log for EtcdSession {
             if reply.succeeded {
                 appending.0 = Some(Last { number, revision: reply.header.revision, ..last });
                 if number.is_multiple_of(TRIM_INTERVAL) {
-                    // What stays is removed the next time.
+                    // Records that could not be removed are removed by the next trim.
                     let _ = self.trim(number).await;
                 }
                 return Ok(number);
@@ -212,7 +212,7 @@ impl LogReader for EtcdReader {
                         records.push(self.api.record(&event.kv, 0)?);
                     }
                 }
-                // Nothing has come: either nothing is there, or the watch does not live. Then the keys are read again.
+                // No event has arrived: the log has no new record, or the watch is dead. In the second case the keys are read again.
                 Err(_) if self.api.last().await?.number >= self.next => self.watch = None,
                 Err(_) => {}
             }

@@ -40,7 +40,7 @@ impl NatsAnnouncements {
 
 impl AnnouncementReader for NatsAnnouncements {
     async fn next(&mut self) -> Result<Vec<u8>, EngineError> {
-        // One that is too large is empty, and not understood.
+        // A message that is too large has an empty payload here, which cannot be decoded.
         Ok(self.0.next().await?.payload.unwrap_or_default())
     }
 }

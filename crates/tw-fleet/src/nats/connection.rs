@@ -465,7 +465,7 @@ async fn greet(engine: &Nats, host: &str, port: u16) -> Result<(Transport, Parse
                 return Err(EngineError::Refused("it has no TLS".to_owned()));
             }
             if !parser.is_empty() {
-                // Whoever sent that is not the one that the certificate names.
+                // Bytes sent before the TLS handshake are not authenticated by the certificate.
                 return Err(EngineError::Lost("it sends something before the TLS handshake".to_owned()));
             }
             let Transport::Plain(socket) = transport else {

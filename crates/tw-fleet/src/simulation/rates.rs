@@ -159,8 +159,8 @@ fn hundred_nodes_let_the_whole_rate_pass_and_no_more() {
     clients.ask(3, &demand, 3 * SECOND);
     let passed = clients.ask(3, &demand, 5 * SECOND);
     assert!((0.97..=1.03).contains(&passed), "{passed}");
-    // It moves to another node. That has an equal share until what it announces has come back, and a growing one while the other node's
-    // demand is forgotten.
+    // The demand moves to another node. That node has an equal share until its announcement has come back, and a growing share while the
+    // demand of the first node is forgotten.
     demand.swap(17, 71);
     let passed: Vec<f64> = (0..5).map(|_| clients.ask(3, &demand, SECOND)).collect();
     println!("moved to another of 100 nodes, second by second: {passed:?}");
@@ -282,7 +282,7 @@ fn nodes_that_are_gone_are_forgotten() {
     assert_eq!((clients.rates[0].state().nodes, clients.rates[0].state().away), (4, 1));
     clients.world.run(300 * SECOND);
     assert_eq!((clients.rates[0].state().nodes, clients.rates[0].state().away), (3, 0));
-    // One that leaves in order says so.
+    // A node that leaves in order announces that.
     let process = clients.world.members[2].process.as_ref().unwrap();
     process.commands.send(AgentCommand::Retire).unwrap();
     process.woken.0.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -303,7 +303,7 @@ fn node_that_lies_about_its_demand_cannot_starve_others() {
     let mut passed = 0.0;
     for round in 0..60 {
         clients.world.server.say(&lie.encode());
-        // What nobody can read is not worse.
+        // Unreadable announcements do no more harm than that.
         clients.world.server.say(&[b'['; 5000]);
         let one = clients.ask(1, &demand, SECOND / 4);
         passed += if round >= 20 { one / 40.0 } else { 0.0 };

@@ -94,7 +94,7 @@ impl RequestHead {
             return Err(HeadError::InvalidMethod);
         }
         let target_span = match is_tunnel {
-            // It has no path; the `/` of `HTTP/` stands in for it.
+            // A tunnel has no path; the `/` of `HTTP/` stands in for it.
             true => Span::new(protocol_at + SLASH_AT, protocol_at + SLASH_AT + 1),
             false if target.first() != Some(&b'/') || scan::target_len(target) != target.len() => {
                 return Err(HeadError::InvalidRequest);

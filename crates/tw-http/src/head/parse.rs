@@ -119,7 +119,7 @@ pub(super) fn advance(head: &mut RequestHead, limits: &HeadLimits) -> Result<Opt
         Part::Start => start(head, limits),
         Part::RequestLine => request_line(head, limits),
         Part::Fields => {
-            // They may be others since the host is known.
+            // The limits may have changed when the host became known.
             head.parser.room.set_limit(limits);
             fields(head, limits)
         }

@@ -24,7 +24,7 @@ fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> Outcome {
         head.push(piece);
         result = head.parse(limits);
     }
-    // What is not parsed any more is the caller's, wherever it is.
+    // Bytes behind the head belong to the caller, whether the parser has them or not.
     let behind = if result == Ok(Progress::Complete) { head.rest().to_vec() } else { Vec::new() };
     let rest = [behind, pieces.flat_map(|piece| piece.iter().copied()).collect()].concat();
     Outcome { result, text: described(&head, result), duplicates: texts(head.duplicates()), rest }
@@ -113,7 +113,7 @@ const HEADS: &[(&[u8], &str)] = &[
     (b"HTTP/1.1 200 OK\r\nX: a\r\r\n\r\n", "upstream sent invalid header: \"X: a\\x0d...\""),
     (b"HTTP/1.1 200 OK\r\n\rX", "upstream sent invalid header: \"\\x0d...\""),
     (b"HTTP/1.1 200 OK\r\nHTTP/1.1 200 OK\r\n\r\n", "upstream sent invalid header: \"HTTP/1.1\\x20...\""),
-    // What the fields say of the body.
+    // Fields that tell the length of the body.
     (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "200 OK|Content-Length=5"),
     (b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n", "200 OK|transfer-encoding=Chunked"),
     (
@@ -269,7 +269,7 @@ fn the_head_has_limits() {
         let got = outcome(&[response], &sized(size));
         assert_eq!(got.result, Err(OriginError::TooBigHeader), "{size}");
         assert_eq!(got.text, "upstream sent too big header");
-        // It is certain only when the limit is reached.
+        // A head is known to be too big only when the limit is reached.
         assert_eq!(outcome(&[&response[..size]], &sized(size + 1)).result, Ok(Progress::NeedMore), "{size}");
     }
 
@@ -361,7 +361,7 @@ fn head_is_split_from_read_bytes() {
         assert_eq!(head.field("X"), Some(&b"y"[..]), "{at}");
     }
 
-    // One byte too long, and what is no head at all: nothing of it is lost.
+    // For a head that is one byte too long, and for bytes that are no head at all, no byte is lost.
     let mut head = OriginHead::new();
     let mut input = Bytes::from_static(b"HTTP/1.1 200 OK\r\n\r\n");
     let limits = OriginLimits::of_size(18);

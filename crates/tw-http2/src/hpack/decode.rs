@@ -123,7 +123,7 @@ impl Decoder {
 /// Takes an integer whose first octet is `first`.
 #[inline]
 fn integer(first: u8, prefix: u32, rest: &mut &[u8]) -> Result<usize, Error> {
-    // It has fewer bits than any address.
+    // INTEGER_BITS is less than the width of an address, so the cast is exact.
     Ok(integer::decode::<INTEGER_BITS>(first, prefix, rest)? as usize)
 }
 

@@ -351,12 +351,12 @@ fn size_updates_evict() {
     decode(&mut decoder, &hex("4001 6101 62 4001 6301 64 4001 6501 66")).unwrap();
     assert_eq!(decoder.sizes().0, 3 * 34);
 
-    // 68: two of them stay; and they stay when the table may be larger again.
+    // A size of 68 keeps two entries; and they stay when the table may be larger again.
     assert_eq!(decode(&mut decoder, &hex("3f25 3fe11f be bf")), Ok(list(&[("e", "f"), ("c", "d")])));
     assert_eq!(decoder.sizes().0, 2 * 34);
     assert_eq!(decode(&mut decoder, &hex("c0")), Err(Error::Index));
 
-    // Nothing stays, not even memory.
+    // A size of 0 evicts all entries and frees their memory.
     assert_eq!(decode(&mut decoder, &hex("20")), Ok(List::new()));
     assert_eq!(decoder.sizes(), (0, 0));
     assert_eq!(decode(&mut decoder, &hex("4001 6101 62")), Ok(list(&[("a", "b")])));
@@ -369,13 +369,13 @@ fn oversized_field_empties_the_table() {
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
     assert_eq!(decoder.sizes().0, 34);
 
-    // With the name of the entry that has to go.
+    // The field has the name of the entry that it evicts.
     let block = [&hex("7e 44")[..], &[b'x'; 0x44]].concat();
     let expected = vec![(b"a".to_vec(), vec![b'x'; 0x44])];
     assert_eq!(decode(&mut decoder, &block), Ok(expected));
     assert_eq!(decoder.sizes(), (0, 0));
 
-    // One byte less: it fits, alone.
+    // With one byte less the field fits, as the only entry.
     let block = [&hex("4001 6101 62 7e 43")[..], &[b'x'; 0x43], &hex("be")[..]].concat();
     let large = (b"a".to_vec(), vec![b'x'; 0x43]);
     assert_eq!(decode(&mut decoder, &block), Ok(vec![(b"a".to_vec(), b"b".to_vec()), large.clone(), large]));

@@ -60,7 +60,7 @@ impl State {
         is_last: bool,
     ) -> Result<(), ConnectionError> {
         let Some(mut block) = self.frame.block.take() else { return Ok(()) };
-        // What came of this frame before is at the end.
+        // The bytes of this frame that arrived before are the last ones of the block.
         let frame_at = block.bytes.len() - self.frame.at;
         let is_whole = is_last && head.has(flag::END_HEADERS);
         block.came += some.len();

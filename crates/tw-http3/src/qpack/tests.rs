@@ -149,7 +149,7 @@ fn field_lines_of_each_kind() {
         ("0000 291f 81fc", &[("a", "X")]),
         // The base may be beyond all insertions.
         ("0305 85", &[("c", "d")]),
-        // One entry is required, twice.
+        // Both lines refer to the one entry that is required.
         ("0200 80 80", &[("a", "b"), ("a", "b")]),
         ("0000", &[]),
     ] {

@@ -149,7 +149,8 @@ impl AuthRequest {
         };
         let mut challenges = all(&part.response.fields);
         if challenges.is_empty() {
-            // They were not for the client: hidden, or an error page stands for the response.
+            // The challenges may be missing in the response of the subrequest, because they are hidden or an error page replaces it. They
+            // are then taken from the upstream response.
             challenges = all(&part.upstream.answer.fields);
         }
         let status = part.response.status;

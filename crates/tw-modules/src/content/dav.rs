@@ -323,7 +323,7 @@ pub(crate) async fn check_links(r: &mut Request, path: &CStr, which: Links) -> R
         let name = CString::new(path).map_err(|_| 404_u16)?;
         match files::stat(r, name.clone()).await {
             Ok(_) => return Ok(()),
-            // What is not there yet is no link; the directories above it may be.
+            // A name that does not exist yet is no link, but the directories above it may be.
             Err(error) if error.errno() == Some(Errno::NOENT) && above(path).len() < path.len() => {
                 path = above(path);
             }

@@ -134,7 +134,7 @@ impl<C: StaticCoding> Handler for Precompressed<C> {
             return Step::PASS;
         }
         let is_wanted = self.mode == Mode::Always || C::is_allowed(r);
-        // That there is a compressed file matters to others, too, if they are told.
+        // With `gzip_vary`, clients that get the plain file also need `Vary` if there is a compressed one.
         if !is_wanted && !r.plan().core.compression.vary {
             return Step::PASS;
         }

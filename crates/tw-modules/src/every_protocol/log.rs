@@ -325,7 +325,7 @@ fn full_path<P: Protocol>(name: &[u8], cx: &Resolve<'_, P>) -> PathBuf {
     OsString::from_vec(cx.full_path(name)).into()
 }
 
-// What derives would write, but for any kind of session: none of these holds one.
+// `#[derive(Clone)]` would require `S: Clone`, although no field holds a session.
 
 impl<S> Clone for Format<S> {
     fn clone(&self) -> Self {

@@ -120,7 +120,7 @@ fn read(node: &Node) -> Result<Parts, ConfError> {
                 end += size * u64::from(u32::MAX) / WHOLE;
                 parts.bounded.push((end as u32, value));
             }
-            // What follows the whole is never reached, but counted.
+            // The part that reaches 100 % takes all remaining hashes; parts behind it are never chosen.
             _ => {
                 parts.rest.get_or_insert(value);
             }

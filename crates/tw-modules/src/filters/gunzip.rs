@@ -128,7 +128,7 @@ impl Pull for Unpacked {
                     None => return self.rest(want),
                 }
             }
-            // What made nothing is an empty piece: others run before the next one.
+            // Input without output gives an empty piece, so that other tasks run before the next one.
             self.unpack(want).map(Some)
         })
     }

@@ -291,7 +291,7 @@ impl TrailerFilter for Headers {
     fn fill(&self, r: &mut Request) {
         let usual = is_usual(r.response.status);
         for field in self.trailers.fields.iter().filter(|field| usual || field.always) {
-            // One by one: a value may mention the trailers before it.
+            // Values are evaluated one by one, because each may refer to the trailers before it.
             let value = field.value(r);
             if let Some(trailers) = r.response.trailers.as_mut().filter(|_| !value.is_empty()) {
                 trailers.append(field.name.clone(), value);

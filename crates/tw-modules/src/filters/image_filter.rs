@@ -338,7 +338,7 @@ impl ImageFilter {
         let front = if was_read { None } else { body.part(0, SIGNATURE_LEN as u64) };
         let begin = match front {
             Some(mut begin) => self.gather(r, &mut begin, SIGNATURE_LEN).await?,
-            // It is made from its beginning only.
+            // A body that can be made from its beginning only is read here; a test needs no more than the signature.
             None => self.gather(r, &mut body, if is_test { SIGNATURE_LEN } else { usize::MAX }).await?,
         };
         let Some(format) = PictureFormat::of(&begin) else {

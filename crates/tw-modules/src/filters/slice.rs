@@ -274,7 +274,8 @@ impl Slices {
             if current.at > current.end {
                 return Err(broken(r, "longer"));
             }
-            // What is wanted of it, counted from its beginning: no piece is longer than memory.
+            // The range of the piece that the client wants, relative to the beginning of the piece. Pieces fit into memory, so the casts
+            // are exact.
             let from = self.at.clamp(begin, current.at) - begin;
             let to = self.end.clamp(begin + from, current.at) - begin;
             self.at += to - from;
@@ -317,10 +318,10 @@ impl Slices {
                     self.etag = found.etag;
                     return Ok(Current { body: SliceSource::Further(part), at: start, end: found.end });
                 }
-                // One of an older version: the upstream server may have the one that fits.
+                // The cached slice is one of an older version; the upstream server may have the slice that matches.
                 Some((Err(Mismatch), true)) => is_anew = true,
                 Some((Err(Mismatch), false)) => {
-                    // The slices before are those of another version then.
+                    // The upstream server has another version, so the slices sent before are outdated.
                     cache::discard(r);
                     return Err(io::Error::other(AlreadyLogged));
                 }

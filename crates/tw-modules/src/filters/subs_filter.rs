@@ -88,7 +88,7 @@ impl Settings<Http> for SubsFilter {
                 types::add(&mut raw.types, node, TYPES, cx);
                 Ok(())
             }),
-        // That module takes two words here, and ignores the second.
+        // ngx_http_subs_filter_module accepts two words here and ignores the second.
         record::new("subs_line_buffer_size", "size", ALL, Args::range(1, 2))
             .default("32k")
             .doc("Sets the length of a line that is changed as a whole, together with the number of `subs_buffers`.")

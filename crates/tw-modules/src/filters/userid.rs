@@ -357,7 +357,7 @@ impl HeaderFilter for UserId {
             return body;
         }
         let mut text = Vec::new();
-        // What is wrong with the cookie is logged when its variable is computed.
+        // An invalid cookie is logged when its variable is computed.
         let _ = r.slot(self.got_slot, &mut text);
         text.clear();
         let id = match r.slot(self.set_slot, &mut text) {

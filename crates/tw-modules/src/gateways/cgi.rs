@@ -84,7 +84,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Vec<u8>, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
-            // One write takes both.
+            // Without a body, its end marker is appended to the head, so that one write sends both.
             Framing::None => {
                 head.extend_from_slice(&Self::FRAMING.end());
                 BodyFraming::Plain

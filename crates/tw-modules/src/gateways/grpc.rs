@@ -244,7 +244,7 @@ impl Grpc {
         let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
         let passed = fields::ForwardedFields { is_client_passed: true, host, conditions: None };
         self.fields.write(r, &mut writer, r.body.framing(r.head.framing()), &passed)?;
-        // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
+        // `TE` is a hop-by-hop field, which is not forwarded otherwise, but gRPC servers ask for `te: trailers`.
         let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));
         if !self.fields.sets(b"TE") && takes_trailers() {
             writer.field(b"TE", b"trailers")?;

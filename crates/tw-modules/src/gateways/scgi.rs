@@ -68,7 +68,7 @@ impl Language for Scgi {
     }
 
     fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String> {
-        // It comes first.
+        // SCGI requires that CONTENT_LENGTH is the first parameter.
         // DIFF(nginx): the length is that of what is sent.
         let len = match sent.body {
             Framing::Length(len) => len,

@@ -129,7 +129,7 @@ struct Packet(Vec<u8>);
 
 impl Writer for Packet {
     fn begin(&mut self, name: &[u8]) -> usize {
-        // One that is longer makes all of it too big.
+        // A name whose length does not fit into 16 bits makes the whole packet too big, which is refused.
         self.0.extend_from_slice(&(name.len() as u16).to_le_bytes());
         self.0.extend_from_slice(name);
         let room = self.0.len();

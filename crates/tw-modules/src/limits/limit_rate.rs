@@ -305,7 +305,7 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&used, &schedules.of(b"used", now).unwrap()));
         assert!(schedules.zone.entries.value() < 10);
-        // One with more than all the room has none.
+        // A key larger than the whole zone has no room.
         schedules.of(&[b'x'; 40_000], now).unwrap_err();
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn define<P: Protocol>(
     let name = variable.lossy();
     let name = name.strip_prefix('$').unwrap_or(&name);
     cx.vars.compute(name, kind, variable.span)?;
-    // Those of a large table are not worth their memory.
+    // The list of the values of a large table is not worth its memory.
     if let Some(values) = values.filter(|values| values.len() <= KNOWN_VALUES_MAX) {
         cx.vars.set_possible_values(name, values);
     }

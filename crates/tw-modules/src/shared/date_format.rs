@@ -57,13 +57,13 @@ fn push_format(format: &[u8], time: &Zoned, place: DateZone, out: &mut Vec<u8>) 
             out.push(b'%');
             break;
         };
-        // Other forms of a locale's numbers and years: the C locale has none.
+        // `%E` and `%O` select alternative numbers and years of a locale; the C locale has none.
         if matches!(letter, b'E' | b'O') {
             let Some(next) = rest.next() else { break };
             letter = next;
         }
         push_field(*letter, time, place, out);
-        // One field is at most a few dozen bytes, so the result stays near its limit.
+        // A field has at most a few dozen bytes, so the result exceeds the limit only by these.
         if out.len() > 2 * DATE_MAX {
             return;
         }

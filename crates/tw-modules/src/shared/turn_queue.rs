@@ -160,7 +160,7 @@ impl State {
             }
             if let Some(Waiter { turn, .. }) = first {
                 self.waiting -= 1;
-                // It is there: a dropped ticket leaves the queue first.
+                // Sending succeeds: a ticket leaves the queue before its receiver is dropped.
                 if turn.send(()).is_ok() {
                     self.running += 1;
                     return;
@@ -248,7 +248,7 @@ mod tests {
             .map(|text| line.enter(client(text)).unwrap())
             .into();
         let mut order = Vec::new();
-        // Who got a turn keeps it.
+        // Requests that got a turn keep it, so each step adds one.
         while running.pop().is_some() {
             let with_turn = (0..waiting.len()).filter(|at| has_turn(&mut waiting[*at]));
             let new: Vec<_> = with_turn.filter(|at| !order.contains(at)).collect();
@@ -271,7 +271,7 @@ mod tests {
         let mut first = places.remove(0);
         drop(running);
         assert!(has_turn(&mut first) && has_turn(&mut last));
-        // One that has got its turn and does not know yet gives it on.
+        // A ticket that was given its turn but has not noticed yet passes the turn on when dropped.
         let more: Vec<_> = (0..2).map(|_| line.enter(one).unwrap()).collect();
         let unaware = line.enter(one).unwrap();
         let mut behind = line.enter(other).unwrap();

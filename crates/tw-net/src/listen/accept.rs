@@ -144,7 +144,7 @@ impl Acceptor {
             match self.wait_and_take().await {
                 Ok(accepted) => {
                     self.next = match self.listener {
-                        // It is looked at once a turn.
+                        // The loop looks at a gate once a turn, so this listener needs no yield of its own.
                         Listener::Gated(_) => AcceptStep::Wait,
                         Listener::Tcp(_) | Listener::Unix(_) => AcceptStep::Yield,
                     };
@@ -171,7 +171,7 @@ impl Acceptor {
     /// Stops wake-ups for connections until the next [`accept`](Self::accept).
     pub fn pause(&mut self) {
         if let Listener::Gated(gated) = &mut self.listener {
-            // One that the loop cannot forget wakes it in vain.
+            // If the gate cannot be closed, connections wake the loop in vain.
             let _ = gated.set_open(false);
         }
     }

@@ -74,7 +74,7 @@ impl ClientHelloReader {
                     Ok(0) => return Err(HandshakeError::Closed),
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        // Who has said nothing holds no buffer.
+                        // A client that has sent nothing yet holds no buffer.
                         self.early = Vec::new();
                         return Ok(None);
                     }

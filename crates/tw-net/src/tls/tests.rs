@@ -195,7 +195,7 @@ fn bytes_pass_in_both_directions_also_to_a_slow_client() {
 fn accepted_bytes_have_been_sent() {
     on_loop(async {
         let (stream, client) = with_client(|client| client).await;
-        // Nobody reads.
+        // The client does not read yet.
         let data = pattern(8 << 20);
         let mut done = 0;
         while let Ok(n) = stream.try_write(&data[done..]) {

@@ -242,7 +242,7 @@ impl Settings<Http> for Acme {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        // It runs before the location is chosen.
+        // The handler runs before a location is chosen, so only the plan of the server itself needs it.
         if !self.issuers.all.is_empty() && plan.written.is_none() {
             plan.add(Phase::PostRead, self.clone());
         }

@@ -444,7 +444,7 @@ mod tests {
             drop(stall);
             poll_fn(|cx| buffer.poll_write(3, &mut account, &room, cx)).await.expect("the disk is well");
             assert_eq!((buffer.in_memory(), buffer.len()), (0, 23));
-            // What came meanwhile was one write, and the first one made the file.
+            // One job wrote all pieces pushed during the first write, and the first job created the file.
             assert_eq!(account.jobs(), 2);
             buffer.push(Bytes::from_static(b"!"));
             let mut reader = buffer.reader();

@@ -131,7 +131,7 @@ impl Client {
         let sends_header =
             self.group(&self.event_loop.generation()).is_some_and(|group| group.proxy_protocol);
         if let (Some(header), false) = (proxy_header, sends_header) {
-            // Nothing has set it: the connection is new here.
+            // The header of a connection that was passed on is set nowhere else, so this cannot fail.
             let _ = self.proxy.set(header);
         }
         self.local_or(|| Some(local));

@@ -265,7 +265,7 @@ pub fn open_now(r: &Request, path: &CStr) -> FileLookup {
 fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let found = tw_rt::watch::operation("opening a file", || look_up(r, path, options, turn));
     match found {
-        // Who can wait makes room.
+        // The lookup that may wait closes cached files to free descriptors, and tries again.
         Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
         found => found,
     }
@@ -275,7 +275,7 @@ fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) 
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.client().event_loop.app.files.borrow_mut();
     if options.links != Links::Follow {
-        // What a link leads to may change without the file changing: looked at each time.
+        // The target of a link may change without the file changing, so such paths are resolved each time.
         let mut opened = disk.open_now(path, options);
         if let Now::Ready(Err(errno)) = opened
             && files.made_room(errno)

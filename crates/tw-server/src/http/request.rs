@@ -179,7 +179,7 @@ impl Request {
         self.body = RequestBody::absent();
         self.context.started = Started::now(parent.context.started.arrival);
         self.context.read_at = parent.context.read_at;
-        // One for all of them, whichever asks for it first.
+        // All subrequests share the ID of the main request, whichever request reads the variable first.
         self.context.id.set(Some(parent.id()));
         self.extensions = parent.extensions.clone();
         self.continue_trace(parent);
@@ -212,7 +212,7 @@ impl Request {
         self.leave_client();
         self.bindings.copy_values(&parent.bindings);
         self.state.method = parent.state.method;
-        // What guards the parent ends with the parent.
+        // Guards such as the counted connection of `limit_conn` end with the parent.
         self.extensions.leave_own();
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), u
     r.begin();
     (r.route.server, r.route.plan) = (server, plan);
     r.body = RequestBody::absent();
-    // Who asks has looked at it.
+    // Callers pass only a URI that `head` accepts.
     let _ = head(&mut r.head, uri);
     start::set_uri(&mut r);
     r

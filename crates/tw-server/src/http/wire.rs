@@ -111,7 +111,7 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.transport.local_addr().ok(),
             Self::H2(stream) => stream.conn.transport.local_addr().ok(),
-            // It was known when the connection was accepted.
+            // The local address of a QUIC connection was recorded when the connection was accepted.
             Self::H3(_) | Self::Nobody => None,
         }
     }

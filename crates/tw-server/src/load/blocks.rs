@@ -156,7 +156,7 @@ fn locations(
             let name = String::from_utf8_lossy(&name[1..]);
             let predicate = cx.vars.bind(&name, Some(scope.span));
             server.built.plans[inner_plan.0 as usize].predicate = Some(predicate);
-            // It is evaluated before the location is known.
+            // The predicate is evaluated before the location is chosen, so the plan of the server prepares its variables.
             let prepared = std::mem::replace(&mut cx.vars.prepared, prepared);
             server.built.plans[server.plan.0 as usize].prepared.0 |= prepared.0;
         }
@@ -164,7 +164,7 @@ fn locations(
         match scope.kind {
             BlockKind::Location(pattern) => {
                 if let Pattern::Named(name) = &pattern {
-                    // Of two with one name the first answers, as in nginx.
+                    // Of two named locations with the same name the first one is used, as in nginx.
                     server.named.entry(name.clone()).or_insert(inner_plan);
                 }
                 let adds_slash = server.built.plans[inner_plan.0 as usize].adds_slash;

@@ -141,7 +141,7 @@ impl HttpBlocks {
         let mut child = self.walk_scope(node, context, kind, loader)?;
         if matches!(child.kind, BlockKind::If) {
             let raws = (&mut scope.raws, &mut child.raws);
-            // Nothing may stand in an `if` of a server but what has just been taken.
+            // An `if` in a server may contain only the directives that `take_if` has just taken.
             if loader.take_if(&self.table, raws, node, context) == IfBlock::Rejected || context == SERVER {
                 return Ok(());
             }

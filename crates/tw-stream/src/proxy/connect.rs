@@ -105,7 +105,7 @@ pub(super) async fn take_over(
 ) -> Result<(Box<ConnectedPeer<DatagramSocket>>, SessionRecord), SessionStatus> {
     resolve_names(s, group).await?;
     let to = Addr::Inet(inherited.record().upstream);
-    // It is not logged: it was none here.
+    // The session is not logged, because it never ran in this process.
     let refused = SessionStatus::PASSED;
     let lease = group.peers.lease_by_address(&to, now_ms()).ok_or(refused)?;
     let permit = s.client.event_loop.reserve_upstream_connection().map_err(|_| refused)?;

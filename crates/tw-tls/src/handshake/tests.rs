@@ -119,7 +119,7 @@ fn clients_of_every_kind_of_certificate() {
             let old = root.version_1(cert.der());
             assert_eq!(shown(&connect_as(Some((old, &cert)))), Verdict::Good);
         }
-        // Nobody's certificate passes the handshake as well, and is judged after it.
+        // A certificate of an unknown authority passes the handshake as well, and is judged after it.
         let cert = leaf("client", &Authority::new("other"));
         assert_eq!(shown(&connect_as(Some((cert.der().to_vec(), &cert)))), Verdict::UnableToVerifyLeaf);
     }

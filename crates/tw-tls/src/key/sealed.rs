@@ -63,7 +63,7 @@ impl Cbc {
         let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
         let mut bytes = Zeroizing::new(sealed.to_vec());
         let size = key.decrypt(&mut bytes, context).ok()?.len();
-        // What is cut off stays in the buffer, which is wiped as a whole.
+        // The padding that is cut off stays in the buffer, which is wiped as a whole.
         bytes.truncate(size);
         Some(bytes)
     }

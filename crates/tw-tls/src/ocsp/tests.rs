@@ -102,7 +102,7 @@ fn delegated_responder_certificates_are_accepted() {
         let read = question.read(&vouched.signed_by(responder.key()), NOW);
         assert_eq!(read.is_ok(), expected, "{read:?}");
     }
-    // One that is not shown.
+    // The certificate of the responder is missing in the response.
     let responder = delegate(&root, ExtendedKeyUsagePurpose::OcspSigning);
     assert!(question.read(&Vouched::good(&question).signed_by(responder.key()), NOW).is_err());
 }
@@ -134,7 +134,7 @@ fn truncated_or_modified_responses_are_refused() {
     for at in 0..response.len() {
         let mut changed = response.clone();
         changed[at] ^= 0x55;
-        // What stands in front of what is signed may be written otherwise.
+        // Bytes in front of the signed part may have other valid values.
         if let Ok(reply) = question.read(&changed, NOW) {
             assert_eq!(reply.status, Status::Good, "{at}");
         }

@@ -76,13 +76,13 @@ impl<'a> Path<'a> {
                     .authorities
                     .of_subject(top.cert.issuer)
                     .for_each(|cert| choice.offer(cert, Source::Trusted));
-                // Above a trusted one there are only trusted ones; above one that issued itself there is nobody.
+                // A trusted certificate has only trusted issuers; a self-issued one has none among the others shown.
                 let has_issuer = choice.best.as_ref().is_some_and(|(rank, ..)| *rank >= SIGNED);
                 if !has_issuer && top.source == Source::Shown && !top.cert.is_self_issued() {
                     others.iter().for_each(|cert| choice.offer(cert.clone(), Source::Shown));
                 }
             }
-            // One that issued itself may still have an issuer: the same name, signed by an older key.
+            // A self-issued certificate may still have an issuer: one of the same name with an older key.
             let is_top = top.cert.is_self_issued();
             let best = choice
                 .best

@@ -84,7 +84,7 @@ fn self_issued_certificates() {
     assert_eq!(judged(&[self_signed("client").der()], &trust_in(&[cert.der()])), Verdict::SelfSigned);
     // An authority is no client: its key is for signing certificates.
     assert_eq!(judged(&[root.der()], &trust_in(&[root.der()])), Verdict::InvalidPurpose);
-    // Who trusts a certificate that is no authority does not trust what it signs.
+    // Trust in a certificate that is no authority does not extend to certificates that it signs.
     let root = Authority::root("root", |params| {
         params.is_ca = IsCa::NoCa;
         params.key_usages.clear();

@@ -25,7 +25,7 @@ pub fn ciphers(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError
     let rest = match words.strip_prefix("DEFAULT").or_else(|| words.strip_prefix("PROFILE=SYSTEM")) {
         Some(rest) => {
             list.run(DEFAULT)?;
-            // Nobody named what the default has.
+            // The suites of the default were not named by the configuration.
             list.wanted.clear();
             rest
         }
@@ -120,7 +120,7 @@ impl List {
             if let Some(command) = word.strip_prefix('@') {
                 match command {
                     "STRENGTH" => self.sort_by_strength(),
-                    // What is offered here has level 2, whatever was asked for.
+                    // All suites offered here are of security level 2, whatever level is asked for.
                     _ if command
                         .strip_prefix("SECLEVEL=")
                         .is_some_and(|level| matches!(level.as_bytes(), [b'0'..=b'5'])) => {}

@@ -218,7 +218,7 @@ pub(super) const SUITES: &[Suite] = &[
     suite(0x003b, "NULL-SHA256", V::Tls12, K::Rsa, A::Rsa, E::Null, M::Sha256),
     suite(0x0002, "NULL-SHA", V::Ssl3, K::Rsa, A::Rsa, E::Null, M::Sha1),
     suite(0x0001, "NULL-MD5", V::Ssl3, K::Rsa, A::Rsa, E::Null, M::Md5),
-    // What OpenSSL 3.0 has only when it is built for it.
+    // Suites that OpenSSL 3.0 has only when it is built with them.
     suite(0x1304, "TLS_AES_128_CCM_SHA256", V::Tls13, K::Any, A::Any, E::Aes128Ccm, M::Aead),
     suite(0x1305, "TLS_AES_128_CCM_8_SHA256", V::Tls13, K::Any, A::Any, E::Aes128Ccm8, M::Aead),
     suite(0xc008, "ECDHE-ECDSA-DES-CBC3-SHA", V::Tls10, K::Ecdhe, A::Ecdsa, E::Des3, M::Sha1),

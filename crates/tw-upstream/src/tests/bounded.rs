@@ -61,7 +61,7 @@ fn texts_stay_on_their_peers_below_the_bound() {
     let servers = || (1..=10).map(|n| server(n, 1)).collect::<Vec<_>>();
     let plain = group(BalanceMethod::HashConsistent, servers());
     let group = bounded(125, servers());
-    // One request at a time: the one of a text is always within the bound.
+    // With one request at a time, the peer of a text is always within the bound.
     for key in 0..1000 {
         let expected = select(&plain, key);
         let found = select(&group, key);

@@ -30,7 +30,7 @@ fn operator_changes_a_group_in_use() {
     let added = group.add(server(3, 1)).unwrap();
     assert_eq!(group.add(server(3, 9)), Err(ServerExists));
     assert_eq!(group.change(PeerId(1), |params| params.admin = AdminState::Drain), Ok(()));
-    // It has tried the first; the second drains; the third is new.
+    // The selection has tried the first peer; the second drains; the third is new.
     let second = group.select(&mut selection, 0, &mut rng).unwrap();
     assert_eq!(number(&second), 3);
     assert_eq!(group.change(PeerId(0), |params| params.weight = 5), Ok(()));
@@ -85,7 +85,7 @@ fn dns_adds_and_removes_peers() {
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.1:80", "10.0.0.2:80"])), Ok(true));
     assert_eq!(texts(&group), ["1 127.0.0.9:9", "2 10.0.0.1:80", "3 10.0.0.2:80"]);
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.2:80", "10.0.0.1:80"])), Ok(false));
-    // What an operator has said of a peer stays as long as its address.
+    // An operator's setting of a peer lasts as long as the peer keeps its address.
     group.change(PeerId(3), |params| params.admin = AdminState::Down).unwrap();
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.3:80", "10.0.0.2:80"])), Ok(true));
     assert_eq!(texts(&group), ["1 127.0.0.9:9", "3 10.0.0.2:80", "4 10.0.0.3:80"]);

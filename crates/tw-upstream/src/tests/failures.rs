@@ -53,13 +53,13 @@ fn failed_peers_are_retried_after_fail_timeout() {
     assert_eq!(select(&group, 6000).err(), Some(NoPeer));
     let statuses: Vec<_> = group.list().peers().map(|peer| peer.status()).collect();
     assert_eq!(statuses, [PeerStatus::Unavailable; 2]);
-    // One request tells for each peer.
+    // One trial request decides about each peer.
     let one = select(&group, 6001).unwrap();
     let two = select(&group, 6001).unwrap();
     assert_eq!((number(&one), number(&two)), (2, 1));
     assert_eq!(select(&group, 6002).err(), Some(NoPeer));
     assert_eq!(one.done(PeerOutcome::Success, 6003), PeerChange::Recovered);
-    // Who gives up says nothing.
+    // A lease that is dropped without an outcome changes nothing.
     drop(two);
     assert_eq!(turns(&group, 2, 6004), [2, 2]);
     assert_eq!(group.snapshot(6004).peers[0].status, PeerStatus::Unavailable);

@@ -29,7 +29,7 @@ fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
         let mut selection =
             group.start_selection(BalanceKey::Text(rng.next().to_le_bytes().to_vec()), None, 0);
         let mut found = group.select(&mut selection, clock.fetch_add(1, SeqCst), &mut rng);
-        // Who holds nothing waits: somebody else has to give something back.
+        // A thread without a lease waits until another thread gives one back.
         if found.is_err() && held.is_empty() {
             found = wait(group, &mut selection, clock, &mut rng, &waker);
         }

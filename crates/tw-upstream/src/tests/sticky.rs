@@ -71,7 +71,7 @@ fn request_bound_to_a_failed_peer_gets_another() {
 
 #[test]
 fn bound_requests_hardly_shift_the_balance() {
-    // One bound request pays its share; what follows pays nothing more, so the first turn of the others is not far.
+    // Bound requests reduce the peer's current weight down to a bound only, so its turn among the others is not far.
     let group = group(BalanceMethod::RoundRobin, vec![routed(1, |_| ()), routed(2, |_| ())]);
     for _ in 0..100 {
         assert_eq!(number(&bound(&group, "r1", 0).unwrap()), 1);

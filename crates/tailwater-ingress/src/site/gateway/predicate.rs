@@ -108,7 +108,7 @@ fn argument(text: &str) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(byte)),
             b' ' => out += "(?:%20|\\+)",
-            // These have a meaning of their own if they are not encoded.
+            // These bytes have a meaning of their own if they are not encoded.
             b'&' | b'=' | b'+' | b'#' | b'%' => out += &encoded,
             byte if byte.is_ascii_graphic() => out += &format!("(?:\\{}|{encoded})", char::from(byte)),
             _ => out += &encoded,

@@ -95,7 +95,7 @@ pub(super) fn write(
     let target = choose(builder, entry, id, &mut written);
     let target = match target {
         Destination::Status(status) => {
-            // Nothing comes after a rewrite.
+            // `return` goes first, because directives behind a rewrite do not run.
             written.location.insert(0, format!("return {status};"));
             return Ok(written);
         }
@@ -202,7 +202,7 @@ fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut 
     statuses.sort_unstable();
     statuses.dedup();
     for status in statuses {
-        // Nothing comes after a rewrite.
+        // `return` goes first, because directives behind a rewrite do not run.
         let line = format!("if ({variable} = \"={status}\") {{ return {status}; }}");
         written.location.insert(0, line);
     }

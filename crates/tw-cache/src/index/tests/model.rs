@@ -124,7 +124,7 @@ impl Pair {
                 (entry.used, entry.valid_until, entry.hits) = (now, now + 60, 0);
                 let pushed_out = commit.store(size, now + 60, now).unwrap();
                 self.made_room(pushed_out);
-                // It may have been the only one that could go, once nothing held it.
+                // Once no claim held it, the stored entry may have been the only one that could be evicted.
                 self.give_up(key);
             }
         }
@@ -182,7 +182,7 @@ impl Pair {
         } else {
             let could: usize = self.model.values().filter(|entry| entry.claims == 0).count();
             assert!(taken as u64 <= count);
-            // What is held is touched: where all others were used this second as well, it may be in their way.
+            // Held entries count as used now. Where all others were used in this second as well, held ones may precede them in the queue.
             let is_in_the_way = self.model.values().all(|entry| entry.used == self.now);
             assert!(taken as u64 == count || could == 0 || is_in_the_way, "{taken} of {count}, {could} left");
         }

@@ -58,7 +58,7 @@ fn plain_records_take_no_slot() {
     assert_eq!((replaced.key, replaced.address), (key(7), Some(at(7))));
     assert_eq!(index.purge(key(7)).gone.and_then(|gone| gone.address), Some(at(60)));
     assert_eq!((index.peek(key(7)), index.len()), (None, 49));
-    // What is counted for `min_uses`, a file and a response with variants are slots.
+    // Entries counted for `min_uses`, files and responses with variants need full slots.
     index.count_use(key(100), 16);
     store(&index, key(101), 4096, 16);
     let commit = index.claim(key(102), 16).commit().unwrap();
@@ -91,7 +91,7 @@ fn keys_that_share_a_tag_do_not_push_each_other_out_for_ever() {
     let (one, other) = twins(&index);
     assert!(index.share_record_entry(one, other));
     store_record(&index, one, at(1), 1);
-    // Who reads the record finds another key.
+    // Reading the record shows that it belongs to another key.
     assert_eq!(index.lookup(other, 2).and_then(|found| found.address), Some(at(1)));
     index.set_apart(other, at(1), 2);
     assert_eq!(index.peek(other).map(|found| found.holds), Some(EntryState::Count));

@@ -88,7 +88,7 @@ fn no_purge_is_undone() {
                     let commit = index.claim(key(number), 1).commit();
                     thread::yield_now();
                     let _ = commit.map(|commit| commit.store(512, 1, 1));
-                    // What a purge has said to be done is done for whoever looks after that.
+                    // A lookup after a completed purge must not find an older response.
                     let purged = purged.lock().unwrap().get(&number).copied().unwrap_or(0);
                     if let Some(found) = index.lookup(key(number), 1) {
                         assert!(found.holds == EntryState::Count || found.sequence > purged);

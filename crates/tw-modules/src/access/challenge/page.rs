@@ -123,7 +123,7 @@ impl Page<'_> {
 
 impl WaitLink<'_> {
     fn write_refresh(&self, out: &mut Vec<u8>) {
-        // One second more, because both ends of the wait are whole seconds.
+        // The page reloads one second after the wait, because both ends of the wait are rounded to whole seconds.
         let head = format!("<noscript><meta http-equiv=\"refresh\" content=\"{};url=", self.seconds + 1);
         out.extend_from_slice(head.as_bytes());
         self.write_target(out);

@@ -77,7 +77,7 @@ impl ServerChange {
         match task.await {
             Ok(Ok(changed)) => Ok(changed.answer(r, &group)),
             Ok(Err(failed)) => Err(failed.into_api_error(r).into()),
-            // It has panicked, which was told, or the loop ends.
+            // The task panicked, which was logged, or the loop is ending.
             Err(_) => Err(ApiFailure::Status(500)),
         }
     }

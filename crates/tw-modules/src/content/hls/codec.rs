@@ -138,7 +138,7 @@ impl Video {
         let mut rest = sample;
         while let Some((length, units)) = rest.split_at_checked(self.length_len) {
             let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            // What a sample announces beyond its end is not there.
+            // A unit whose announced length exceeds the sample ends with the sample.
             let (unit, behind) = units.split_at(length.min(units.len()));
             if !unit.is_empty() && !self.is_delimiter(unit) {
                 out.extend_from_slice(&START_CODE);
@@ -298,7 +298,7 @@ fn sound_boxes(entry: &[u8]) -> Option<&[u8]> {
 /// The first box of some bytes: name and content.
 fn first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8])> {
     match read_header(bytes, bytes.len() as u64) {
-        // It is not longer than the bytes.
+        // `read_header` returns only boxes that fit into the bytes.
         Ok(ParsedHeader::Box(header)) => {
             Some((header.name, bytes.get(header.header_len as usize..header.size as usize)?))
         }

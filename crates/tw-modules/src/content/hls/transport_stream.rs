@@ -72,7 +72,7 @@ impl Packets {
             header: None,
             ready: VecDeque::new(),
         };
-        // One program, whose map has its PID.
+        // The program association table lists one program and the PID of its map.
         let [high, low] = (0xe000 | PMT_PID).to_be_bytes();
         new.push_table(0, &section(0, &[0, 1, high, low]));
         let [high, low] = (0xe000 | FIRST_PID).to_be_bytes();

@@ -194,7 +194,7 @@ mod tests {
         for n in 100..begun {
             zone.end(&n.to_le_bytes(), &progress, 200, MINUTE);
         }
-        // Those under way are passed over, some at a time.
+        // Uploads under way are skipped, a few per call, until a finished one is found and removed.
         assert!((0..100).any(|n| begin(2000 + n).is_ok()));
         assert_eq!(zone.state(&0_u32.to_le_bytes()), UploadState::Uploading { received: 0, length: 1 });
     }

@@ -207,7 +207,7 @@ impl SsiPage {
     fn keep(&mut self, text: &[u8], r: &Request) {
         if let Err(error) = self.shared.add_to_block(text) {
             r.log(Level::Error, format_args!("{error}"));
-            // What follows is not worth a line each.
+            // The rest of the block is dropped without a log line for each piece.
             self.shown = TextMode::No;
         }
     }
@@ -408,7 +408,7 @@ impl SsiPage {
     /// Waits until all that stands in front of the page was sent.
     async fn turn(&self) {
         let has_come = || self.turn.as_ref().is_none_or(|turn| turn.has_come());
-        // Whoever gives the turn polls.
+        // No waker is needed: the page that gives the turn also polls this one.
         poll_fn(|_| if has_come() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }

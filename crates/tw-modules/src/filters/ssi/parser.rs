@@ -133,7 +133,7 @@ impl Parser {
                 let began_before = at <= START.len();
                 self.state = State::BeforeCommand;
                 self.command = Command::default();
-                // What was seen in pieces before belongs to the command, unless text came in between.
+                // A start mark that began in earlier pieces belongs to the command, unless text came in between.
                 let saved = if began_before && end == 0 { 0 } else { before };
                 let text = SsiToken::Text { saved, len: end };
                 return (at, (saved > 0 || end > 0).then_some(text));
@@ -207,7 +207,7 @@ impl Parser {
             State::BeforeParameter if is_space => Ok(State::BeforeParameter),
             State::BeforeParameter if byte == b'-' => Ok(State::End1),
             State::BeforeParameter => {
-                // Those that are too many take the place of each other.
+                // Parameters beyond the maximum overwrite each other.
                 self.command.parameters.truncate(PARAMETERS_MAX);
                 self.command.parameters.push((vec![byte], Vec::new()));
                 Ok(State::Parameter)

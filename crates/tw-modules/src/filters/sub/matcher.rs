@@ -216,7 +216,7 @@ impl Replacer {
     /// Ends the text: appends the bytes held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         while !self.held.is_empty() {
-            // Nothing that has begun will end.
+            // At the end of the text no word that has begun can be completed.
             self.state = ROOT;
             self.settle(out, replace);
         }
@@ -244,7 +244,8 @@ impl Replacer {
     fn settle(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         while let Some(&(byte, found)) = self.held.front() {
             let state = &self.words.nodes[self.state as usize];
-            // What leads to the state are the last bytes held: the first that may still begin a longer match.
+            // The path from the root to the state spells the last bytes held. If it spells all of them, the first byte may still begin a
+            // longer match.
             if state.depth as usize == self.held.len() && found >= state.best_below {
                 return;
             }

@@ -162,7 +162,7 @@ impl Applied {
             None => true,
             Some(Matcher::Exact(finder)) => finder.find(text).is_none(),
             Some(Matcher::Caseless(words)) => words.find(text, 0).is_none(),
-            // One that is given up fails when the line is changed.
+            // A search that gives up counts as a match here; its error is reported when the line is changed.
             Some(Matcher::Regex(regex)) => regex.is_match(text) == Ok(Match::No),
         }
     }
@@ -240,7 +240,7 @@ impl Applied {
 
     fn replace<S: Session>(&mut self, rule: &Rule<S>, out: &mut Vec<u8>, s: &S) {
         match &self.matcher {
-            // It may have what was captured.
+            // The replacement may refer to captures, so it is evaluated for each match.
             Some(Matcher::Regex(_)) => rule.replacement.eval(s, out),
             _ => {
                 let value = self.value.get_or_insert_with(|| rule.replacement.value(s).into());

@@ -175,7 +175,7 @@ impl PassUrl {
                 port: Cow::Borrowed(&fixed.port),
                 group: Cow::Borrowed(&fixed.group),
                 uri: match &fixed.path {
-                    // What was made here is asked for as it is.
+                    // A URI that was rewritten here replaces the path of `proxy_pass`, as in nginx.
                     Some(path) if r.state.rewritten == Rewritten::No => {
                         UpstreamUri::Instead(path, fixed.location)
                     }

@@ -99,7 +99,7 @@ fn grpc(http_status: u16, fields: &Fields, body: &[u8]) -> ExportOutcome {
     let status = fields.get(b"grpc-status");
     let Some(code) = status.and_then(|status| str::from_utf8(status).ok()?.parse::<u64>().ok()) else {
         let why = format!("response with status {http_status} and without \"grpc-status\"");
-        // What stands in front of a collector may be without it for a while.
+        // A proxy in front of the collector answers without `grpc-status` while the collector is unavailable.
         return match http_status {
             429 | 502..=504 => ExportOutcome::Retry { after: None, why },
             _ => ExportOutcome::Refused { why },

@@ -59,7 +59,7 @@ impl ReturnResponse {
             }
             444 => Outcome::Status(444),
             _ => {
-                // What has led here may have said it already.
+                // An earlier step of this request may have set the content type.
                 if r.response.content_type.is_empty() {
                     let core = r.plan().core.clone();
                     r.response.content_type =

@@ -196,7 +196,7 @@ struct FreeMemory {
 impl Arena {
     /// Never contended: an encoder is used by one thread at a time.
     fn kept(&self) -> MutexGuard<'_, FreeMemory> {
-        // It belongs to one encoder, which ends with the body in which it panicked.
+        // A poisoned lock is harmless: the arena belongs to one encoder, which ends with the body in which it panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

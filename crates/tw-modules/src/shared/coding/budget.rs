@@ -183,7 +183,7 @@ impl Budget {
         let remaining = self.remaining(&[State::Used, State::Piece, State::Working], available);
         let beyond = match bytes <= remaining {
             true => None,
-            // It is never closed.
+            // Acquiring fails only if the semaphore is closed, and it never is.
             false => self.beyond.clone().acquire_owned().await.ok(),
         };
         Working { _share: self.add(State::Working, bytes), _beyond: beyond }

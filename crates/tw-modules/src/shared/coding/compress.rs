@@ -100,7 +100,7 @@ impl CompressionRules {
             }
             None if is_head => self.stream(body, Pieces::One(None)),
             None if self.is_one_piece(&body) => {
-                // It is read before there is an encoder, and waits for one.
+                // The body is read into memory before it has an encoder, and waits there for one.
                 let bytes = body.len().unwrap_or(0).saturating_mul(2);
                 let Some(share) = self.admit_piece(r, memory, bytes) else { return body };
                 self.stream(body, Pieces::One(Some(share)))

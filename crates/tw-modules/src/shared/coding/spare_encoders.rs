@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(count(), kept - 1);
         let _other = new(Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 });
         assert_eq!(count(), kept - 1);
-        // One that was given up in the middle begins anew.
+        // An encoder that was given back in the middle of a stream begins a new stream.
         let brotli = Spec::Brotli { quality: 1, window_bits: 16 };
         let mut active = new(brotli);
         active.encoder.feed(b"x", &mut Vec::new()).unwrap();

@@ -30,7 +30,7 @@ pub(super) fn may_spend(cost_ns: u64) -> bool {
 /// Waits for a turn that has time left, behind earlier waiters, and takes `cost_ns` of it.
 pub(super) async fn wait(cost_ns: u64) {
     let line = LINE.with(Rc::clone);
-    // It is never closed, so every waiter gets the permit.
+    // The semaphore is never closed, so every waiter gets the permit.
     let _first = line.acquire().await;
     while !spend(tw_rt::clock::now(), cost_ns) {
         tw_rt::yield_now().await;

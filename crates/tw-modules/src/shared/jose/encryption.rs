@@ -41,7 +41,7 @@ impl EncryptedToken {
     pub(super) fn parse(parts: [&[u8]; 5]) -> Result<Self, TokenError> {
         let [header_text, encrypted_key, nonce, ciphertext, tag] = parts;
         let header = Header::parse(header_text)?;
-        // What is unpacked may be larger than anything that was sent.
+        // Decompressed content may be far larger than the token that was sent, so `zip` is refused.
         if header.has("zip") {
             return Err(TokenError::Unsupported("zip"));
         }

@@ -274,7 +274,7 @@ mod tests {
     fn depth_and_size_are_limited() {
         assert!(values("[[1]]", &["[0]"], 2).is_ok());
         assert_eq!(values("[[[1]]]", &["[0]"], 2), Err(Unusable::Invalid));
-        // What no path leads to counts, too.
+        // Values to which no path leads count, too.
         assert_eq!(values(r#"{"b":[[1]],"a":1}"#, &["a"], 2), Err(Unusable::Invalid));
         let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(values(&deep(256), &["a"], 256).is_ok());

@@ -249,7 +249,7 @@ impl FileTable {
         while closed < EXHAUSTED_CLOSE {
             let largest = tables.iter_mut().max_by_key(|table| table.len());
             let Some(entry) = largest.and_then(Table::evict) else { break };
-            // One that is being read stays open until that is done.
+            // A file that a response still reads stays open until that response ends, so its eviction frees no descriptor yet.
             closed +=
                 usize::from(matches!(&entry.found, OpenResult::File(file) if Rc::strong_count(file) == 1));
             let_go(hot, &entry);
@@ -271,7 +271,7 @@ impl FileTable {
                 file.unlock_if_changed(disk);
                 !is_cache && is_nameless(disk, file)
             };
-            // One more than its share, to notice the end of a round.
+            // Each step looks at one entry more than its share, so that the sweep notices the end of a round.
             table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |gone| let_go(hot, &gone));
         }
         tables.retain(|table| table.setting.is_none() || table.len() > 0);

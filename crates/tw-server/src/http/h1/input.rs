@@ -87,7 +87,7 @@ impl Http1Body {
     ) -> Option<Self> {
         let stage = match framing {
             Framing::None => return None,
-            // Nothing is to come, but the client waits for a word.
+            // A client that sent `Expect: 100-continue` waits for an interim response even if the body is empty.
             Framing::Length(0) if is_awaited && buffer.is_empty() => Stage::Done,
             Framing::Length(0) => return None,
             Framing::Length(n) => Stage::Length(n),
@@ -171,7 +171,7 @@ impl Http1Body {
     /// Reads and ignores the rest of the body: for `time` in all, at most `timeout` between two reads.
     pub(crate) async fn drain(&mut self, time: Duration, timeout: Duration) -> Drained {
         let until = tw_rt::clock::now() + time;
-        // What the client was not told to send by now, it is not told any more.
+        // The rest of the body is discarded, so `100 Continue` is not sent for it any more.
         self.hundred = ContinueState::Settled;
         loop {
             match self.skip() {
@@ -272,7 +272,7 @@ impl Http1Body {
             match self.take_granted(want, terms) {
                 Ok(Piece::Data(data)) => return Some(Ok(Some(data))),
                 Ok(Piece::End) => return Some(Ok(None)),
-                // What came is nothing but framing.
+                // One read per call: the bytes received held only chunk framing.
                 Ok(Piece::NeedMore) if has_read => return None,
                 Ok(Piece::NeedMore) => {}
                 Err(error) => return Some(Err(error)),

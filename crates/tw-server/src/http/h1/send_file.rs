@@ -37,7 +37,7 @@ pub(super) fn begin_file(
     let len = usize::try_from(span.verified_len()).unwrap_or(usize::MAX);
     span.file.count_use(disk, r);
     if len == 0 {
-        // It is compared with its checksums first.
+        // The beginning of the file has to be compared with its checksums first.
         return Ok(0);
     }
     let budget = &conn.client.event_loop.budget;
@@ -134,7 +134,7 @@ pub(super) async fn send_file(
     let turn = turn_size(r.plan().core.files.sendfile_max_chunk, SCRATCH_SIZE);
     let Some(disk) = r.disk().cloned() else { return Err(SendError::Body(io::ErrorKind::NotFound.into())) };
     if pace.is_some() {
-        // Nothing has begun it.
+        // `begin_file` counts the use of a file, and is not called for a response with a limited rate.
         span.file.count_use(&disk, r);
     }
     let mut sender = ColdSender::Pool;
@@ -162,7 +162,7 @@ pub(super) async fn send_file(
         };
         match progress {
             Progress::Sent(_) if span.len == 0 => {}
-            // One connection never keeps the loop for longer than one buffer.
+            // A connection yields after each buffer, so that none keeps the loop for longer than that.
             Progress::Sent(copied) => {
                 window = next_window(window, copied, turn);
                 event_loop.budget.yield_to_others().await;
@@ -282,7 +282,7 @@ async fn send_cold(
 ) -> Result<ColdSender, SendError> {
     let files = &r.plan().core.files;
     let size = want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-    // What the disk has to read is compared with its checksums.
+    // Files with checksums are read, not sent by `sendfile`, because the checksums of bytes from the disk have to be compared.
     let is_sent_by_pool = span.file.check().is_none()
         && files.sendfile
         && sender == ColdSender::Pool

@@ -54,7 +54,8 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
             }
         }
         if conn.client.event_loop.connections.is_stopping() {
-            // What the client sends while it does not know yet would reset what it has not read yet.
+            // The client may not know yet that the connection closes. Requests that it still sends would cause a reset, which discards
+            // responses that it has not read yet.
             Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
         }
     }
@@ -155,7 +156,7 @@ async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request, admission: 
             return After::KeepAlive;
         }
         r.clear();
-        // One client's pipeline is not served ahead of other clients.
+        // Other clients are served before the next pipelined request of this one.
         tw_rt::yield_now().await;
     }
 }

@@ -221,7 +221,7 @@ impl Http2Connection {
                     return Poll::Ready(self.frames.receive(room.get(..n).unwrap_or_default()));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // It has ended TLS without a `close_notify`.
+                // The client closed the TLS connection without a `close_notify`.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Poll::Ready(Err(self.fail(ConnectionError::Closed)));
                 }

@@ -262,7 +262,7 @@ mod tests {
             (&["u=3", "u=3", "u=3"], [1, 1, 1, 1, 1, 1]),
             (&["u=5", "u=1", "u=3"], [3, 3, 3, 3, 3, 3]),
             (&["u=2, i", "u=2, i", "u=4"], [1, 3, 1, 3, 1, 3]),
-            // Those that come one after the other are one among others.
+            // Streams that are not incremental together take the turns of one stream.
             (&["i", "", ""], [1, 3, 5, 1, 3, 5]),
             (&["u=3", "u=3", ""], [1, 5, 1, 5, 1, 5]),
         ] {

@@ -199,7 +199,7 @@ impl<C: Codec> ResponseBody<C> {
             }
         };
         log_warnings(r, self.warnings(), AttemptStage::ReadingBody);
-        // What came before something went wrong is the client's; it learns of the rest when it asks for it.
+        // Bytes received before a failure are passed to the client first; the failure is reported when the next piece is asked for.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.result.is_ok());
         if next.is_none() || is_whole {
             self.report(r)?;
@@ -208,7 +208,7 @@ impl<C: Codec> ResponseBody<C> {
             if let Some(ahead) = &mut self.ahead {
                 ahead.backlog.taken(piece.len());
                 ahead.last_piece = piece.len();
-                // The client may be late no longer.
+                // The backlog has shrunk, so the client may have caught up.
                 ahead.memory.set(ahead.backlog.len());
             }
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
@@ -323,7 +323,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
         loop {
             let Some(ahead) = &mut self.ahead else { return };
             ahead.memory.set(ahead.last_piece + ahead.backlog.len());
-            // Nothing is read ahead while memory is tight, and what was goes to the file.
+            // While memory is tight nothing is read ahead into memory, and the backlog goes to the temporary file.
             let memory_max =
                 if memory::level() == memory::MemoryLevel::Plenty { ahead.memory_max } else { 0 };
             let has_room = match &ahead.room {
@@ -447,7 +447,8 @@ fn poll_exchange<C: Codec>(
             Event::End => return Poll::Ready(Ok(None)),
             Event::NeedMore | Event::Interim | Event::Head => {}
         }
-        // What was read had nothing of the body: that may go on for any time.
+        // The bytes read held nothing of the body, such as chunk framing. An upstream server may send any number of them, so other tasks
+        // get their turn.
         if read_len > 0 && !event_loop.budget.may_copy(read_len) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -498,7 +499,7 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     exchange.lease.status(status);
     let warnings = std::mem::take(&mut r.upstream.answer.warnings);
     log_warnings(r, warnings, AttemptStage::ReadingBody);
-    // It did not fail.
+    // The report of a complete exchange is never an error.
     let _ = end(exchange, &event_loop, Ok(())).report(r);
 }
 

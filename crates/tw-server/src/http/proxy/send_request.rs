@@ -205,7 +205,7 @@ impl RequestSender {
         body: Source,
         terms: &SendTerms<'_>,
     ) -> Result<Self, UpstreamFailure> {
-        // What the body has at hand is gathered with the head: frames leave together.
+        // The head waits for the part of the body that is at hand, so that their frames leave together.
         let end = if matches!(body, Source::None) { StreamEnd::WithThis } else { StreamEnd::NotYet };
         stream.send_request(head, end)?;
         connection.sent.set(connection.sent.get() + head.len() as u64);
@@ -280,11 +280,11 @@ async fn send(
 ) -> Result<(), SendError> {
     let OutgoingBody { event_loop, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
     let mut head = Some(head);
-    // One that was read before is kept where it is.
+    // A body that was read in advance stays in its buffer; only a body that still arrives is copied for another attempt.
     let mut is_kept = lent.body.is_coming();
     let mut is_over = false;
     while !is_over {
-        // What is at hand leaves at once, as one chunk, and the end of the body with it.
+        // All body bytes at hand leave at once, as one chunk, together with the end of the body if it was reached.
         let mut pieces = Vec::new();
         let mut size = 0;
         while size < PIECE_SIZE {

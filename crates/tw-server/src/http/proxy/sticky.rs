@@ -130,7 +130,7 @@ impl Sticky {
             sid: lease.peer().sid().clone(),
             creates,
         };
-        // What is not kept is learned here and now.
+        // A session to be learned from the head is dropped here, and its `Drop` learns it.
         (!learn.in_head).then_some(session)
     }
 }

@@ -61,10 +61,10 @@ impl Upgraded for Tunnel {
             server_rate: None,
             ending: RelayEnding::Server,
         };
-        // What only the begin needs is no part of the future, which has to be small.
+        // Values that only the beginning needs are boxed and not held across the relay, so that the future stays small.
         let begin = Box::new((early, answer, limits));
         Box::pin(async move {
-            // No codec of streams says that it is one.
+            // A codec of streams never reports a tunnel, so the connection has a transport.
             let Some(upstream) = connection.transport() else { return };
             connection.drop_timers();
             let event_loop = r.client().event_loop.clone();
@@ -90,7 +90,7 @@ impl Upgraded for Tunnel {
             match relayed.result {
                 Ok(_) => {
                     r.costs.sent.complete = true;
-                    // What the client still sends must not reset what it has not read yet.
+                    // Bytes that the client still sends must not cause a reset, which would discard data that it has not read yet.
                     r.state.after = After::Close;
                 }
                 Err(failure) => match failure.error().filter(|error| error.kind() != io::ErrorKind::TimedOut)

@@ -112,7 +112,7 @@ impl RequestTrace {
         let parent = ParentSpan { id: self.span_id, is_sampled, is_remote: false };
         let mut child = Self::continued(self.trace_id, parent, &self.state);
         if !is_sampled {
-            // Nobody will see a span of it.
+            // A request that is not sampled reports no spans, so its subrequests keep its span identifiers.
             (child.span_id, child.parent) = (self.span_id, self.parent);
         }
         (child.is_decided, child.is_injected) = (self.is_decided, self.is_injected);

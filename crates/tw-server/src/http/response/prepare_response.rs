@@ -46,7 +46,7 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
                 return Ok(Body::Empty);
             }
             ConditionOutcome::PreconditionFailed => {
-                // Nothing of the response remains, whether it is a file or comes from a cache.
+                // A 412 response carries nothing of the selected response, whether that is a file or comes from a cache.
                 r.response.reset(412);
                 return Err(412);
             }
@@ -86,7 +86,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let value = value.to_vec();
-    // What an upstream server says of a range is of another one.
+    // A `Content-Range` of the upstream server is about another range.
     r.response.fields.remove_known(Known::ContentRange);
     let max = match r.plan().core.max_ranges {
         _ if r.state.ranges == Ranges::One => MaxRanges::At(1),
@@ -175,7 +175,7 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
         r.response.set_status(status);
     }
     let generation = r.generation().clone();
-    // What goes through a tunnel is nobody's body: only the head is looked at.
+    // The bytes of a tunnel are no response body, so header filters see only the head.
     let tunnel = match &mut body {
         Body::Upgraded(_) => Some(std::mem::take(&mut body)),
         _ => None,

@@ -27,7 +27,7 @@ pub enum ErrorResponse {
 /// Answers `r` with `status`: by its error page if it has one, else with the built-in page.
 pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> ErrorResponse {
     if matches!(status, 408 | 444 | 499) || r.state.after == After::Abort {
-        // Nobody waits for the answer, or nobody is to get one: the status is for the access log.
+        // The client is gone, or gets no response (444): the status is only for the access log.
         r.state.after = After::Abort;
         r.response.status = status;
         return ErrorResponse::Respond(Body::Empty);
@@ -39,7 +39,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Err
     }
     r.response.content_type = Bytes::new();
     r.response.charset = Bytes::new();
-    // What was found is not sent, but the page that says so.
+    // The error page replaces the response found, so the encoding of that response does not apply to it.
     r.response.fields.remove_known(Known::ContentEncoding);
     if r.state.error_pages == ErrorPages::Allowed {
         let core = generation.plan(r.route.plan).core.clone();

@@ -133,7 +133,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
         Outcome::Pass | Outcome::PhaseDone => {}
         other => return other,
     }
-    // Who may have a page may have what it is made of.
+    // Access is checked for the main request only, as in nginx: a client that may have a page may have its parts.
     if !generation.plan(r.route.plan).handlers(Phase::Access).is_empty() && !r.is_subrequest() {
         match access(r, generation).await {
             Outcome::Pass => {}
@@ -512,7 +512,7 @@ mod tests {
                 assert_eq!(found, expected, "{satisfy}");
             }
         }
-        // One behind all others is asked only if these let the client in.
+        // A protection behind all other handlers is asked only if these let the client in.
         for (first, expected) in [(PASS, "407"), (GRANT, "407"), (FORBID, "403"), (UNAUTHORIZED, "401")] {
             for satisfy in ["satisfy all;", "satisfy any;"] {
                 let found = access_with(satisfy, |plan| {

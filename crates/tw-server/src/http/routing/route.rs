@@ -191,7 +191,7 @@ impl Locations {
                 }
             }
             if prefix.no_regex {
-                // Those of the enclosing block are still tried.
+                // Regular expressions of the enclosing block are still tried.
                 return Ok(best);
             }
         }

@@ -40,7 +40,7 @@ pub(crate) fn has_any(fields: &Fields) -> bool {
 }
 
 fn push(written: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
-    // What is no name has no way to be said.
+    // A field whose name is not a token would make the message malformed (RFC 9113 section 8.2.1), so it is left out.
     if is_name(name) {
         written.push(name, &harmless(value));
     }

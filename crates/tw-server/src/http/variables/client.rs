@@ -151,7 +151,7 @@ fn trim(text: &[u8]) -> &[u8] {
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.head.framing() {
-        // What a chunked body is long is known when all of it is here.
+        // The length of a chunked body is known once all of it was received.
         Framing::Chunked if !r.body.is_pending() => put_number(out, r.body.received()),
         _ => put_maybe(out, r.head.field_known(Known::ContentLength)),
     }

@@ -397,7 +397,7 @@ fn place_of(moov: &Moov, track: &SampleTable, chunk: u64) -> Result<u64, Fault> 
     if chunk >= track.offsets.count() {
         return Err(Fault::In("sample is out mp4 stco chunks"));
     }
-    // It is inside the table.
+    // The row is inside the table, because `chunk` is below its count.
     let row = track.offsets.table.rows.start + chunk as usize * track.offsets.row_len();
     Ok(track.offsets.get(moov, row))
 }

@@ -290,7 +290,7 @@ fn boxes_that_do_not_fit() {
         (sized(1, &[0; 7]), Fault::Truncated),
         (vec![0, 0, 1], Fault::Truncated),
         (vec![0, 0, 0, 9, b'm'], Fault::Truncated),
-        // Nothing follows a size of 0.
+        // A box of size 0 extends to the end, so nothing follows it.
         (vec![0, 0, 0, 0, 1, 2, 3], Fault::In("no mp4 trak atoms were found")),
     ] {
         let shown = format!("{moov:?}");

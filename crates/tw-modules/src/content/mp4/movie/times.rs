@@ -103,7 +103,7 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
 pub(super) fn behind_key_frame(moov: &Moov, rows: Range<usize>, start: u64) -> Result<u64, Fault> {
     let mut back = 0;
     for row in rows.step_by(4) {
-        // They are counted from 1.
+        // Sample numbers in `stss` count from 1.
         let Some(sample) = u64::from(moov.u32(row)).checked_sub(1) else {
             return Err(Fault::In("zero sync sample"));
         };

@@ -168,7 +168,7 @@ impl DurationField {
     pub(super) fn put(self, moov: &mut Moov, duration: u64) {
         match self.is_long {
             true => moov.put_u64(self.at, duration),
-            // What is longer was not written in 32 bits either.
+            // Cutting only shortens a duration, so one that was read from 32 bits still fits.
             false => moov.put_u32(self.at, duration as u32),
         }
     }

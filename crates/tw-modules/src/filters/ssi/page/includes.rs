@@ -117,7 +117,7 @@ impl SsiPage {
         if !self.shared.refusal_is_logged.replace(true) {
             r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(uri)));
         }
-        // It stands where the include stands.
+        // The error message takes the position of the include in the page.
         if self.settings.errors == Errors::Shown {
             self.queue.push_front(self.error_message.clone());
         }
@@ -218,7 +218,7 @@ impl SsiPage {
             }
             Some(Part::Value { part, head, name, value }) => {
                 part.finish(r);
-                // That of an error is none.
+                // An error response sets no variable.
                 if head.status < 300 && piece.is_ok() {
                     self.store(value, &name, r);
                 }

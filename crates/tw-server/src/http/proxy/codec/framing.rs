@@ -42,7 +42,7 @@ impl BodyFraming {
 
 fn push_records(pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
     let mut left = size;
-    // What the record that is being filled may still have.
+    // Bytes that the current record can still take.
     let mut room = 0;
     let mut padding = Bytes::new();
     for mut piece in pieces {

@@ -43,7 +43,7 @@ fn request(event_loop: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
         CheckProtocol::Grpc(_) => grpc::PATH,
         CheckProtocol::Connect => b"/",
     };
-    // It was looked at when the configuration was loaded.
+    // The URI was checked when the configuration was loaded.
     synthetic_request::request(&Client::internal(event_loop.clone()), (at.server, at.plan), uri)
 }
 

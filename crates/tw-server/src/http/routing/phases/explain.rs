@@ -93,7 +93,7 @@ pub fn explain(
 ) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
     let event_loop = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
-        // Who asked waits for it.
+        // Sending cannot fail: the receiver outlives this thread.
         let _ = sender.send(explain_here(generation, &request).await);
     })?;
     let ended = event_loop.join();
@@ -501,7 +501,7 @@ async fn explain_content(r: &mut Request, explanation: &mut Explanation) -> Opti
     let handlers = content.handlers(Phase::Content);
     let explained: Vec<_> = handlers.iter().flat_map(|handler| handler.explain(r)).collect();
     explanation.add("uri", uri_of(r), None);
-    // What goes elsewhere is no file here.
+    // A request that is passed to an upstream server has no file here.
     let is_file = !explained.iter().any(|(about, _)| *about == UPSTREAM);
     if is_file {
         let mut path = Vec::new();

@@ -225,9 +225,9 @@ fn a_connection_that_does_not_stay_ends_with_the_output() {
     let bytes = [out(b"\r\nbody"), out(b"")].concat();
     assert_eq!(read(&bytes, Method::Get, false).end, Ok(false));
     assert_eq!(read(&[out(b"\r\nbody"), end()].concat(), Method::Get, false).end, Ok(false));
-    // Nothing says that there is no more.
+    // Neither the end of the output nor a length marks the end of the body, so the response is truncated.
     assert_eq!(read(&out(b"\r\nbody"), Method::Get, false).end, Err(CLOSED.to_owned()));
-    // Its length does.
+    // `Content-Length` marks the end of the body.
     assert_eq!(read(&out(b"Content-Length: 4\r\n\r\nbody"), Method::Get, false).end, Ok(false));
 }
 
