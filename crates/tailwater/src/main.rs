@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     // Every thread has places of its own in memory, and gets 2 MiB where it needs 40 KB: a server took three times the memory,
     // and a large configuration was loaded no faster. An old kernel may give huge pages all the same.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    // Nothing was asked of it yet, so it has not been told before.
+    // The crypto library has not allocated anything yet, so the allocator can still be installed.
     let _ = tw_sys::secret::install();
     let mut words = std::env::args_os();
     match words.next() {

@@ -264,7 +264,7 @@ impl Listening {
 
     fn of_loop(&self, index: usize) -> impl Iterator<Item = io::Result<ListenSocket>> {
         self.sockets.iter().enumerate().filter_map(move |(at, socket)| match at {
-            // Whoever receives has the sessions: never two.
+            // The loop that receives datagrams has their sessions, so each socket belongs to one loop only.
             at if self.options.kind == SocketKind::Datagram => {
                 (at % self.owned.max(1) == index).then(|| socket.share(AcceptingLoops::Alone))
             }

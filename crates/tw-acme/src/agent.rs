@@ -65,7 +65,7 @@ impl Agent {
 
     /// Starts to order certificates.
     pub fn start_ordering(&self) {
-        // A thread that is gone has said why.
+        // A thread that has ended has logged the reason.
         let _ = self.0.send(AgentCommand::StartOrdering);
     }
 

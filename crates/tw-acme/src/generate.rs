@@ -53,7 +53,7 @@ pub(crate) fn request(
     key: &KeyPair,
 ) -> Result<Vec<u8>, Error> {
     let mut params = params(identifiers).map_err(made("a request for a certificate"))?;
-    // As in nginx: a name, if there is one.
+    // As in nginx, the first DNS name is preferred.
     let first = identifiers.iter().find(|id| matches!(id, Identifier::Dns(_))).or(identifiers.first());
     if let Some(first) = first.filter(|_| common_name) {
         params.distinguished_name.push(DnType::CommonName, first.to_string());
@@ -77,7 +77,7 @@ pub(crate) fn for_challenge(identifier: &Identifier, digest: &[u8; 32]) -> Resul
     let mut params = params(std::slice::from_ref(identifier)).map_err(failed())?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(failed())?;
-    // Not by way of an `Identity`: whoever verifies certificates does not know the extension, which is critical.
+    // Without an `Identity`, because the verifier does not know the extension, which is critical.
     let signing = read(&key)?.signing;
     let certified = CertifiedKey::new(vec![certificate.der().clone()], signing);
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))

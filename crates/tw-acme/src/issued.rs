@@ -42,7 +42,7 @@ impl Issued {
         let certificates = chain(text.as_bytes()).map_err(|error| unusable(error.to_string()))?;
         let read = || Key::read(key.as_bytes(), &Passwords::default()).inspect(Key::make_first_signature);
         let private = secret::within(read).map_err(|error| unusable(error.to_string()))?;
-        // Only what was understood is kept and shown.
+        // Only the parsed certificates are stored and sent.
         let pem: String =
             certificates.iter().filter_map(CertificateFields::of).map(|facts| facts.pem()).collect();
         let identity = Identity::new(certificates, private)
@@ -81,7 +81,7 @@ pub(crate) fn check(leaf: &CertificateDer<'_>, identifiers: &[Identifier], now: 
         let name = match identifier {
             Identifier::Ip(address) => ServerName::from(*address),
             Identifier::Dns(name) => {
-                // Of a wildcard, one of the names it stands for.
+                // For a wildcard, one of the names that it matches is checked.
                 let name = name
                     .strip_prefix("*.")
                     .map_or_else(|| name.to_string(), |rest| format!("tailwater.{rest}"));

@@ -114,7 +114,7 @@ async fn begin(
     if let Some(id) = replaces {
         request.insert("replaces".to_owned(), id.into());
         match client.new_order(&Value::Object(request.clone())).await {
-            // Somebody has replaced it, or the authority does not know it: that is no reason to have none.
+            // Another order has replaced the certificate, or the authority does not know it, which is no reason to get none.
             Err(Error::Problem(problem)) if matches!(&*problem.kind, "alreadyReplaced" | "malformed") => {
                 request.remove("replaces");
             }
@@ -276,7 +276,7 @@ async fn fetch(
             return Ok((other, key));
         }
     }
-    // As in nginx: of chains none of which is preferred, the first one.
+    // As in nginx, the first chain is used if none is preferred.
     Ok((text, key))
 }
 

@@ -157,7 +157,7 @@ impl SharedIssuer {
     /// Follows the store: certificates and challenges of other nodes.
     pub(crate) async fn follow(self: Rc<Self>) {
         loop {
-            // The fleet says why there is no connection.
+            // The fleet reports why there is no connection.
             let _ = self.follow_once().await;
             sleep(WATCH_AGAIN).await;
         }
@@ -269,7 +269,7 @@ impl SharedIssuer {
             challenges.extract_if(|_, challenge| challenge.until <= now()).collect()
         };
         for (key, challenge) in over {
-            // Another node may have removed it.
+            // Another node may have removed the challenge.
             let _ = self.store.remove(&key, Some(challenge.version)).await;
         }
     }
@@ -292,7 +292,7 @@ impl SharedIssuer {
     pub(crate) async fn release(&self) {
         let mut lease = self.lease.lock().await;
         if lease.is_held() {
-            // Otherwise it ends by itself.
+            // If it cannot be released, the lease expires.
             let _ = lease.release().await;
         }
     }
@@ -366,7 +366,7 @@ impl SharedIssuer {
             None => make()?,
         };
         if stored.version == 0 || stored.is_outdated {
-            // An account whose key is lost is of no use.
+            // The key is stored first, because an account without its key is useless.
             self.store.set(&key, text.as_bytes(), Some(stored.version)).await.map_err(fleet_error)?;
         }
         Ok(text)

@@ -38,7 +38,7 @@ impl State {
 
     /// Takes the lock; `None` if another process has it.
     pub(crate) fn lock(&self) -> Result<Option<Locked>, Error> {
-        // At a start with privileges the directory is there already, and belongs to who runs this.
+        // After a start with privileges the directory exists already, and belongs to the user of this process.
         match DirBuilder::new().mode(0o700).create(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::State("mkdir()", self.0.clone(), error));
@@ -77,7 +77,7 @@ impl State {
         let path = self.0.join(name);
         let mut text = Zeroizing::new(String::new());
         let read = File::open(&path).and_then(|file| {
-            // As large as it can become, so that it is not moved and no copy stays behind.
+            // The buffer has its final size, so that it is not moved and no copy of the key stays behind.
             let len = file.metadata()?.len().min(FILE_SIZE_MAX);
             text.reserve_exact(usize::try_from(len).unwrap_or_default() + 1);
             file.take(FILE_SIZE_MAX).read_to_string(&mut text)
@@ -96,7 +96,7 @@ impl State {
             let path = path.to_owned();
             move |error| Error::State(call, path, error)
         };
-        // Left behind by a crash. Nobody else writes here: the lock is ours.
+        // The file was left behind by a crash: no other process writes here while this one has the lock.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("unlink()", &temporary)(error));

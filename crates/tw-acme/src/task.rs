@@ -248,7 +248,7 @@ impl Task {
             plan.share = shares.is_err().then(|| now() + SHARE_AGAIN);
             plan.follow_fleet();
             if let Err(error) = shares {
-                // Without the store nobody knows if another node has the certificate.
+                // Without the store it is unknown whether another node has the certificate.
                 plan.again = plan.again.max(now() + SHARE_AGAIN);
                 self.report_fleet(plan, &error);
             }
@@ -258,7 +258,7 @@ impl Task {
         }
         match self.work_on(plan, shared).await {
             Ok(()) => (plan.failures, plan.again) = (0, 0),
-            // Its certificate comes by the store.
+            // The certificate comes from the node that orders it, by the store.
             Err(Error::Elsewhere(_)) => plan.again = now() + LOOK.as_secs(),
             Err(error @ Error::Fleet(_)) => {
                 plan.again = now() + SHARE_AGAIN;
@@ -438,7 +438,7 @@ impl Task {
             Some(text) => Ok((AccountKey::read(text.as_bytes())?, text)),
             None => {
                 let (key, text) = AccountKey::generate(kind)?;
-                // An account whose key is lost is of no use, and every start would make another one.
+                // The key is stored first: an account without its key is useless, and every start would create another one.
                 state.keep_account(&text)?;
                 Ok((key, text))
             }

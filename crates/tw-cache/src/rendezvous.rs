@@ -109,7 +109,7 @@ mod tests {
         for (before, after) in three.iter().zip(&replaced) {
             assert!(before == after || *before == "/c" || *after == "/e", "{before} {after}");
         }
-        // A larger weight takes what it has more.
+        // A larger weight gains just the share that it has more.
         let larger = names(&[("/a", 3), ("/b", 3), ("/c", 6)]);
         let share_moved = moved(&three, &larger, "/c");
         assert!((share_moved - (0.5 - 1.0 / 3.0)).abs() < 0.01, "{share_moved}");

@@ -258,7 +258,7 @@ fn every_bit_that_flips_in_a_file_is_found() {
         let used = needed(&good).unwrap();
         let start = 512;
         let end = 512 + body.len();
-        // All of a small file; in a longer one the edges of the blocks, and the table.
+        // All bytes of a small file are flipped; in a longer one those at the edges of blocks, and in the table.
         let is_near =
             |at: usize| body.len() < 100 || (at - start + 2) % BODY_BLOCK as usize <= 4 || at + 2 > end;
         let places = (0..used).chain((start..end).filter(|at| is_near(*at))).chain(end..good.len());

@@ -68,7 +68,7 @@ impl Cache {
             return None;
         }
         let Some(file) = self.disk().get(&key).cloned() else {
-            // Somebody else deletes it.
+            // Another thread deletes the file.
             self.index.remove_missing(key, found.sequence);
             return None;
         };
@@ -208,7 +208,7 @@ fn purged_entries_are_never_returned() {
             }
         });
         let ends: Vec<_> = loops.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        // Also when one has panicked.
+        // The flag is set even if a thread has panicked.
         cache.is_over.store(true, SeqCst);
         assert!(ends.iter().all(Result::is_ok));
     });
@@ -236,7 +236,7 @@ fn one_purge_covers_a_hundred_thousand_entries() {
         let subject = Subject { key: seen.key, text: b"/", tags: &[] };
         assert_eq!(purges.verdict(seen.found.checked, &subject), Verdict::Purged(Purge::Soft));
     }
-    // All are gone at last, and then it concerns nothing.
+    // Once all entries are gone, the purge concerns nothing.
     let mut gone = Vec::new();
     while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {}
     assert_eq!((gone.len(), index.bytes_on_disk()), (100_000, 0));

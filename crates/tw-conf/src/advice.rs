@@ -58,7 +58,7 @@ fn typography(node: &Node) -> Option<String> {
 /// Hint for a directive that should have ended after `word`.
 pub(crate) fn unfinished(mut error: ConfError, word: &Word, opens: bool, text: &[u8]) -> ConfError {
     let start = word.span.end + u32::from(word.quoted);
-    // The message keeps its line, which is nginx's; what is shown below it is where the character is missing.
+    // The message keeps nginx's line; the excerpt below it shows where the character is missing.
     error.span = error.span.map(|span| Span { start, end: start, ..span });
     let line = line_of(text, start as usize);
     error.hint(if opens {
@@ -212,7 +212,7 @@ fn unit(word: &str, message: &str, syntax: &str) -> Option<String> {
         Some((Quantity::Time, "ms")) if unit == "ms" && quantity == Quantity::Time => {
             Some("whole seconds are expected here".to_owned())
         }
-        // Something else is wrong with it.
+        // The unit is right, so something else is wrong with the value.
         Some((own, right))
             if right == unit && (own == quantity || quantity == Quantity::Unknown) && unit != "g" =>
         {
@@ -277,7 +277,7 @@ mod tests {
             ("\nroot 'a'\n  index a;", false, semicolon(2), 9),
             ("root\n/srv\nindex a;", false, semicolon(2), 9),
             ("server\n  listen 80;", true, brace, 6),
-            // On one line, or in quotes: meant so.
+            // A word on the same line, or in quotes, is meant as an argument.
             ("root index listen;", false, String::new(), 0),
             ("root /srv\n  'index';", false, String::new(), 0),
             ("root /srv\n  other;", false, String::new(), 0),

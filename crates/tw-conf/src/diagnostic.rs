@@ -164,7 +164,7 @@ mod tests {
         let table = [
             ("a b;\n", 2, 3, "    1 | a b;\n      |   ^"),
             ("a;\n\tbc d;", 4, 6, "    2 |  bc d;\n      |  ^^"),
-            // More than a line: only its first one.
+            // Of a span of several lines only the first line is shown.
             ("a b\nc;", 0, 6, "    1 | a b\n      | ^^^"),
             // The end of the file is a place without a size.
             ("a", 1, 1, "    1 | a\n      |  ^"),

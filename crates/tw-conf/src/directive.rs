@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn counts_of_arguments() {
-        // Which of 0, 1, 2, 3, 30 and 1000 arguments are allowed.
+        // Whether 0, 1, 2, 3, 30 and 1000 arguments are allowed.
         let table = [
             (Args::NONE, [true, false, false, false, false, false]),
             (Args::FLAG, [false, true, false, false, false, false]),

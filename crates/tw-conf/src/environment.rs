@@ -51,7 +51,7 @@ pub(crate) fn expand(word: &mut Word, files: &dyn ConfFiles) -> Result<(), ConfE
 
 /// Place of the next beginning of an expression.
 fn find(text: &[u8]) -> Option<usize> {
-    // Most words have no dollar.
+    // Most words contain no dollar sign.
     let dollar = text.iter().position(|byte| *byte == b'$')?;
     text[dollar..].windows(BEGIN.len()).position(|window| window == BEGIN).map(|at| dollar + at)
 }

@@ -50,7 +50,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
     let mut p = 0;
     let mut n = 0;
-    // Where to go on after the last `*` has taken one byte more: one star is enough, so no recursion.
+    // Position to go on from after the last `*` has taken one more byte. One star is enough, so there is no recursion.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -81,7 +81,7 @@ fn step(pattern: &[u8], byte: u8) -> Option<usize> {
         [b'\\'] => None,
         [b'[', rest @ ..] => match bracket(rest, byte) {
             Some((size, matched)) => matched.then_some(1 + size),
-            // Without its end a `[` is only a byte.
+            // A `[` without its end is an ordinary byte.
             None => (byte == b'[').then_some(1),
         },
         [first, ..] => (*first == byte).then_some(1),

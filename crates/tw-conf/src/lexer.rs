@@ -227,7 +227,7 @@ impl Lexer {
                     self.peek_within(&started)?;
                     break word;
                 }
-                // No directive begins with "8}": a block is not what was meant.
+                // No directive begins with "8}", so this is a quantifier and not a block.
                 Some(b'{') if self.quantifier().is_some() => {
                     has_quantifier = true;
                     self.pos += self.quantifier().unwrap_or(1);

@@ -273,7 +273,7 @@ impl<'a> Read<'a> {
                 }
             };
             for mut error in lexer.take_errors() {
-                // The line is that of the directive, as for every word.
+                // The line is that of the directive, as for all words.
                 error.span = error.span.map(|span| Span { line: end.line, ..span });
                 self.fail(error, nodes)?;
             }
@@ -307,7 +307,7 @@ impl<'a> Read<'a> {
     fn expand(&self, node: &mut Node) -> Option<ConfError> {
         let files = self.reader.files;
         let errors = node.args.iter_mut().filter_map(|word| environment::expand(word, files).err());
-        // All words are expanded, whatever is wrong with one.
+        // All words are expanded, even if one is invalid.
         errors.reduce(|first, _| first)
     }
 
@@ -454,7 +454,7 @@ fn node(words: Vec<Word>, end: Span) -> Option<Node> {
 }
 
 fn read_failed(name: &[u8], error: &io::Error) -> ConfError {
-    // A directory can be opened but not read, and nginx says so at another level.
+    // A directory can be opened but not read, which nginx reports at another level.
     let (call, level) = match error.kind() {
         io::ErrorKind::IsADirectory => ("pread", Level::Crit),
         _ => ("open", Level::Emerg),

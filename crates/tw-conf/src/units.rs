@@ -174,7 +174,7 @@ fn time(text: &[u8], resolution: Resolution) -> Option<u64> {
         if unit == Unit::Millisecond && resolution == Resolution::Seconds {
             return None;
         }
-        // After the seconds only milliseconds may come: neither a second unit nor a bare number.
+        // Only milliseconds may follow seconds: neither a second unit nor a bare number.
         let ended = unit == Unit::Bare && last.is_some_and(|last| last >= Unit::Second);
         if ended || last.is_some_and(|last| unit <= last) {
             return None;

@@ -44,7 +44,7 @@ impl SharedPeers for GroupHealth {
         let now = now_ms();
         let list = self.group.list();
         let hinted = list.peers().filter(|peer| peer.text() == address);
-        // An address may be that of several peers.
+        // Several peers may have the same address.
         hinted.filter(|peer| peer.hint(is_up, now)).count() > 0
     }
 }

@@ -117,7 +117,7 @@ async fn check_group(checks: impl GroupChecks) {
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), CheckFailure>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
-        // Without addresses there is nobody to check; requests tell why there are none.
+        // Without addresses there is no peer to check; the requests log why there are none.
         let _ =
             upstream_names::ensure_addresses(checks.names(), peers, checks.resolving(), checks.pool()).await;
         let now = now_ms();
@@ -145,7 +145,7 @@ async fn check_group(checks: impl GroupChecks) {
             Some(((peer, nth), Err(_))) => checker.give_up(peer.id(), nth),
             Some(((peer, nth), Ok(outcome))) => {
                 let became = match &outcome {
-                    // The peer was not asked: that says nothing of it.
+                    // The check failed locally, which says nothing about the peer.
                     Err(CheckFailure::Upstream(failure)) if failure.cause.is_local() => {
                         checker.give_up(peer.id(), nth);
                         None

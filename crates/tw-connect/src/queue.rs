@@ -90,13 +90,13 @@ async fn wait(
             return Ok(lease);
         }
         if woken == WakeReason::Called && selection.has_tried() {
-            // Perhaps it is one where this request has failed, and the next one has not.
+            // The free peer may be one where this request has failed, but the next one has not.
             place.wake_next();
         }
         if until.is_some_and(|until| until <= tw_rt::clock::now()) {
             return Err(UpstreamFailure::QueueTimeout);
         }
-        // Time calls nobody: a server that has failed is looked at again when it may be tried.
+        // No event wakes the queue when a failed server may be tried again, so a timer does.
         let next = [until, next_retry(group)].into_iter().flatten().min();
         timer.clear();
         if let Some(next) = next {

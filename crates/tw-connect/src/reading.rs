@@ -23,7 +23,7 @@ pub fn read_some(
 ) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
     connection.read_by(|transport| {
         read_bytes(buffers, transport, max).map_err(|error| match error.kind() {
-            // The connection was cut, which TLS tells from its end.
+            // The connection was cut: it ended without a close_notify.
             // DIFF(nginx): that is no end of a response without a length.
             io::ErrorKind::UnexpectedEof => UpstreamFailure::Closed,
             _ => UpstreamFailure::Receive(error),

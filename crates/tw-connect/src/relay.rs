@@ -415,7 +415,7 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             }
             let Poll::Ready(room) = self.poll_room(cx) else { return Ok(moved) };
             let read = match self.from.read(&core.buffers, room) {
-                // Whether what passes through is whole, those who speak know.
+                // The protocol inside the tunnel knows whether the data is complete.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     (ReadOutcome::Closed, Bytes::new())
                 }

@@ -88,7 +88,7 @@ fn parse(node: &Node) -> Result<Settings, ConfError> {
     if servers.is_empty() {
         return Err(node.fail("no name servers defined"));
     }
-    // Zero means what the answer says.
+    // Zero means the TTL of the answer.
     Ok(Settings { valid: valid.filter(|span| !span.is_zero()), families, ..Settings::new(servers) })
 }
 

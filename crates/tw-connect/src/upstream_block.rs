@@ -508,7 +508,7 @@ pub fn named<P: ConnectingProtocol>(
     }
     let block = P::upstream_block(&cx.block);
     let refused = |error: String| ConfError::new(error).at(word.span);
-    // Many names of hosts have dots, and those with a port are no names of groups.
+    // Most host names have dots, and a name with a port is no group.
     let is_plain = !text.contains(['.', ':']);
     let meant = is_plain.then(|| block.groups.nearest(text)).flatten();
     let meant = meant.map(|name| format!("did you mean the upstream \"{name}\"?"));

@@ -149,7 +149,7 @@ impl<G: FreeInSteps> std::ops::Deref for GenerationRef<G> {
 
 impl<G: FreeInSteps> Drop for GenerationRef<G> {
     fn drop(&mut self) {
-        // Of several that let go at the same time, exactly one gets it.
+        // If several references are dropped at the same time, exactly one of them gets the value.
         if let Some(Published { generation, thread }) = self.0.take().and_then(Arc::into_inner) {
             thread.send(Box::new(move || generation.free()));
         }
@@ -274,7 +274,7 @@ mod tests {
                 thread::yield_now();
             }
         });
-        // The next job comes after what belongs to the one before.
+        // The next job runs after the work that belongs to the one before.
         config.run(|| ());
         assert!(CALLS.load(Relaxed) > short);
     }

@@ -190,7 +190,7 @@ impl Reach {
             Some(b"") | None => path,
             Some(path) => path,
         };
-        // Most blocks have the places of the block around them.
+        // Most blocks repeat the paths of the enclosing block.
         if self.places.last().is_some_and(|last| last.access == access && *last.path == *path) {
             return;
         }

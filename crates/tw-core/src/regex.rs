@@ -238,7 +238,7 @@ impl Regex {
         let found = self.watched(|| self.find(subject, find)).map_err(|_| BacktrackLimit)?;
         let Some(mut spans) = found else { return Ok(None) };
         let place = spans.first().cloned().flatten();
-        // Groups of what is looked around for may lie outside.
+        // Groups inside a lookaround may lie outside the match.
         let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or_default();
         let end = spans.iter().flatten().map(|span| span.end).max().unwrap_or_default();
         spans.iter_mut().flatten().for_each(|span| *span = span.start - start..span.end - start);
@@ -298,9 +298,9 @@ mod tests {
             (r"^(.*)(b)\Z", "ab\n", Some("b")),
             (r"^(/foo)(/|$)", "/foo\n", Some("")),
             (r"^/(?:admin|root$)", "/root\n", None),
-            // Greedy: what may take the line break does.
+            // Greedy expressions take the line break if they can.
             (r"^(/)([^/]+)$", "/a\n", Some("a\n")),
-            // After all of them something may follow.
+            // In these expressions something may follow `$`.
             (r"^(a)(b$\n)", "ab\n", Some("b\n")),
             (r"^(a)(b)$\n\z", "ab\n", Some("b")),
             (r"^(?!/api$)(/)(.*)$", "/app\n", Some("app")),

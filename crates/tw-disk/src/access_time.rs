@@ -305,7 +305,7 @@ mod tests {
         }
         let file = File::from(fd.try_clone().unwrap());
         let read = || file.read_at(&mut [0; 8], 0).unwrap();
-        // As if it were another user's.
+        // The file is treated as one of another user.
         let access = AccessTime::of_mount(&fd);
         set_times(&fd, 1, 2);
         assert!(access.may_be_due(&fd), "whatever is known of the mount");
@@ -317,7 +317,7 @@ mod tests {
             !access.may_be_due(&fd)
         });
         assert!(moves && access.updates() == Updates::Relative);
-        // Other files of the mount are known from here on, until somebody settles, as tests beside this one do.
+        // Other files of the mount are known from here on, until `settle` runs, as in concurrent tests.
         let is_known = || {
             access.read_mount_flags(&fd);
             AccessTime::of_mount(&fd).updates() == Updates::Relative

@@ -43,7 +43,7 @@ impl JobSource {
 
     /// The source named by these bytes (a path, an address). Equal bytes give equal sources within one build.
     pub fn of(bytes: &[u8]) -> Self {
-        // FNV-1a, then a final mix: keys only have to differ, nobody stores them.
+        // FNV-1a and a final mix: keys only have to differ, and are never stored.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for &byte in bytes {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

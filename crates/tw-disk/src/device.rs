@@ -235,7 +235,7 @@ impl Device {
         let Ok(fs) = fstatfs(fd) else { return Reads::Unknown };
         let place = if is_local(&fs) { PLACE_LOCAL } else { PLACE_REMOTE };
         if self.place.swap(place, Relaxed) == PLACE_UNKNOWN && place == PLACE_REMOTE {
-            // Perhaps a mount that is younger than the table.
+            // The mount may be newer than the table.
             mounts::refresh();
         }
         if is_memory(&fs) {
@@ -248,7 +248,7 @@ impl Device {
         match preadv2(fd, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
             Ok(_) | Err(Errno::AGAIN) => Reads::NoWait,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Reads::Job,
-            // A directory, or a descriptor that is not for reading: the next one may tell.
+            // A directory, or a descriptor not open for reading: the next file may show it.
             Err(_) => Reads::Unknown,
         }
     }

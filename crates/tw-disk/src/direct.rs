@@ -116,7 +116,7 @@ pub(crate) fn write(
     let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
     let begin = offset - offset % align;
     let end = (offset + len).next_multiple_of(align);
-    // At most what one job writes.
+    // The size is at most what one job writes.
     let size = usize::try_from(end - begin).map_err(|_| Op::Write.failed(Errno::FBIG))?;
     let block = file.direct_align as usize;
     let mut buffer = AlignedBuffer::new(size, block);

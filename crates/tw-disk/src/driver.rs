@@ -501,7 +501,7 @@ impl Driver {
 
     /// Writes a file beside `path` and gives it that name.
     pub(crate) fn replace(&self, path: &CStr, mode: u32, data: &[u8]) -> Result<(), DiskError> {
-        // Another process may do the same. What a crash left of such a file is written over.
+        // The name has the process ID, because another process may do the same. A file left behind by a crash is overwritten.
         let temp_path = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
         let temp_path = CString::new(temp_path).unwrap_or_default();
         let options = CreateOptions { mode, existing: Existing::Truncate, ..CreateOptions::NEW };

@@ -119,7 +119,7 @@ impl fmt::Display for OnPath<'_> {
                 .fmt(f)
             }
             DiskError::Hung { op, mount } => write!(f, "{} \"{path}\" failed (\"{mount}\" hangs)", op.call()),
-            // nginx names no file here: the pool is what the operator has to look at.
+            // nginx names no file here: the operator has to look at the pool.
             DiskError::QueueFull { .. } => self.error.fmt(f),
             DiskError::Cancelled | DiskError::Panicked => write!(f, "{}: \"{path}\"", self.error),
         }

@@ -187,17 +187,17 @@ impl Drop for Inner {
         if is_pool_thread() || self.closes_at_once(&fd) {
             return;
         }
-        // Not behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
+        // The job does not wait behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
         let account = Account::new(JobClass::Fill, JobSource::NONE);
         let device = self.device;
         let close = move || {
-            // A chance to learn about the device for those who only open and close.
+            // The device is examined here, too, in case its files are only opened and closed.
             device.touch(fd.as_fd());
             drop(fd);
             Ok::<(), crate::DiskError>(())
         };
         if let Some(left) = pool.detach_or_leave(&account, Op::Close, Some(device), close) {
-            // All pools have ended: so has the service, and waiting here stops nobody.
+            // All pools have ended, and so has the service: waiting here delays nothing.
             left.run(&|| ());
         }
     }

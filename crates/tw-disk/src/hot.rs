@@ -37,7 +37,7 @@ impl Key {
 
     fn entry(self, region: u64) -> (&'static AtomicU32, u32) {
         let hash = mix(self.0.wrapping_add(region));
-        // Never 0, so that an empty entry matches nothing.
+        // The tag is never 0, so that an empty entry matches no file.
         let tag = ((hash >> 32) as u32 | 1 << 16) & 0xffff_0000;
         (&TABLE[hash as usize % ENTRIES], tag)
     }
@@ -64,7 +64,7 @@ impl Key {
         while at < offset.saturating_add(len as u64) {
             let (entry, tag) = self.entry(at >> REGION_BITS);
             let value = tag | u32::from(epoch);
-            // Most often it is there already, and a line that is only read stays in every processor's cache.
+            // The value is mostly there already, and a cache line that is only read stays in the cache of every processor.
             if entry.load(Relaxed) != value {
                 entry.store(value, Relaxed);
             }

@@ -43,7 +43,7 @@ pub(crate) fn open_now(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd,
 /// Opens, refusing every link behind `from`.
 pub(crate) fn open_refusing(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
     match open_resolving(path, from, flags, ResolveFlags::empty()) {
-        // Before Linux 5.6: name by name, and a link is refused whoever owns it.
+        // Before Linux 5.6 the path is walked name by name, and every link is refused, whoever owns it.
         Err(Errno::NOSYS) => walk(path, from, flags, |_, _| Err(Errno::LOOP)),
         other => other,
     }
@@ -62,7 +62,7 @@ fn open_resolving(path: &CStr, from: u32, flags: OFlags, resolve: ResolveFlags) 
 /// Removes a name, refusing every link on the way to it behind `from`.
 pub(crate) fn remove_below(path: &CStr, from: u32, flags: AtFlags) -> Result<(), Errno> {
     let bytes = path.to_bytes();
-    // The directory keeps its slash: all of it may be what is trusted.
+    // The directory keeps its slash, because all of it may be trusted.
     let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => bytes.split_at(slash + 1),
         None => (&b"./"[..], bytes),
@@ -75,7 +75,7 @@ pub(crate) fn remove_below(path: &CStr, from: u32, flags: AtFlags) -> Result<(),
 /// Opens a log for appending and creates it (0644), as `disable_symlinks` says. Waits for the disk and answers on the
 /// calling thread, which is the writer of that log and never a loop.
 pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
-    // A pipe that nobody reads is an error and does not wait for a reader.
+    // A pipe without a reader is an error; opening it must not wait for one.
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
     type OpenFn = fn(&CStr, u32, OFlags) -> Result<OwnedFd, Errno>;
@@ -143,7 +143,7 @@ fn open_name(
     flags: OFlags,
     check_owner: fn(u32, u32) -> Result<(), Errno>,
 ) -> Result<OwnedFd, Errno> {
-    // With O_PATH, O_NOFOLLOW opens the link itself instead of failing; O_DIRECTORY then fails with ENOTDIR.
+    // With `O_PATH`, `O_NOFOLLOW` opens the link itself instead of failing; `O_DIRECTORY` then fails with `ENOTDIR`.
     let is_link = |error: Errno| matches!(error, Errno::LOOP | Errno::NOTDIR);
     let plain = openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty());
     let has_link = match &plain {
@@ -155,7 +155,7 @@ fn open_name(
     if !has_link {
         return plain;
     }
-    // The link is held open while it is judged: what is followed is the link whose owner was looked at.
+    // The link is held open while its owner is checked, so that the link that is followed is the one that was checked.
     let link = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let link_stat = fstat(&link)?;
     if !is_symlink(link_stat.st_mode) {

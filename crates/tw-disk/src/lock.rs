@@ -348,7 +348,7 @@ impl Drop for Pages {
             let _ = unlock();
             return;
         }
-        // Like a close: not behind evictions.
+        // Like a close, the job does not wait behind evictions.
         let account = Account::new(JobClass::Fill, JobSource::NONE);
         if let Some(left) = self.pool.detach_or_leave(&account, Op::Close, None, unlock) {
             left.run(&|| ());

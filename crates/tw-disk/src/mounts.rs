@@ -149,7 +149,7 @@ fn with_table<T>(look: impl FnOnce(&Table) -> T) -> Option<T> {
 fn try_read() -> Option<Option<Arc<Table>>> {
     match TABLE.try_read() {
         Ok(table) => Some(table.clone()),
-        // Each change of it is one assignment, so a panic leaves it whole.
+        // The table changes by a single assignment, so a panic leaves it complete.
         Err(TryLockError::Poisoned(table)) => Some(table.into_inner().clone()),
         Err(TryLockError::WouldBlock) => None,
     }
@@ -257,7 +257,7 @@ pub(crate) fn set_faulty<'a>(paths: impl Iterator<Item = &'a [u8]>) {
 
 /// Reads the mount table again. Cheap (a few hundred microseconds), but not for a loop.
 pub(crate) fn refresh() {
-    // Without procfs (some chroots) nothing is known; jobs then find remote devices out one by one.
+    // Without procfs (some chroots) the table stays empty; jobs then find remote devices one by one.
     let Ok(text) = std::fs::read(MOUNTINFO) else { return };
     take_over(&text);
 }
@@ -282,7 +282,7 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// Starts the thread that reads the table again whenever something is mounted or unmounted. Not for a loop.
 pub(crate) fn follow() {
     FOLLOWER.call_once(|| {
-        // Without it the table is as old as the configuration, or the first sight of a remote device.
+        // Without the thread, the table is as old as the configuration, or as the first access to a remote device.
         let _ = std::thread::Builder::new().name("mounts".to_owned()).spawn(|| {
             let _ = follow_changes();
         });

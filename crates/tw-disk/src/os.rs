@@ -327,12 +327,12 @@ pub(crate) fn write_back(fd: &OwnedFd, options: &WriteBack) -> Result<(), Errno>
         write_back(&options.begin, What::Begin).and_then(|()| write_back(&options.finish, What::Finish));
     match done {
         Ok(()) => {}
-        // Some kernels and file systems have no such thing: they write back when they like.
+        // Some kernels and file systems do not support this, and write back when they like.
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => return Ok(()),
         Err(errno) => return Err(errno),
     }
     if let Some(len) = NonZeroU64::new(options.needless_to) {
-        // From the beginning: pages that belong together leave together, when all of them are needless. A file system may refuse.
+        // The range begins at 0: pages of one folio leave together, when all of them are unneeded. A file system may refuse.
         let _ = rustix::fs::fadvise(fd, 0, Some(len), Advice::DontNeed);
     }
     Ok(())

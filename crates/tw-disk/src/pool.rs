@@ -238,7 +238,7 @@ impl Pool {
     pub fn shutdown(self) {
         let shared = self.0.shared.clone();
         if let Some(uring_queue) = self.uring_queue() {
-            // First the ring: what it cannot read, the threads do.
+            // The ring ends first, because the threads run the jobs that it cannot.
             uring_queue.stop();
             uring_queue.join();
         }
@@ -496,7 +496,7 @@ impl Shared {
             if let Some(pending_thread) = pending_thread {
                 self.start_announced(pending_thread);
             }
-            // The slot is free before its result is known: whoever gets the result may start the next job at once.
+            // The slot is free before the result is visible, so that the receiver of the result may start the next job at once.
             let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
                 self.record(&cost);
@@ -533,7 +533,7 @@ impl Shared {
             if is_over || state.live > state.queue.slots() + state.queue.replaced() {
                 state.live -= 1;
                 state.free_numbers.push(number);
-                // Others may have waited for the last capped job to be taken.
+                // Other threads may have waited for the last capped job to be taken.
                 state.idle.wake_all();
                 drop(state);
                 self.ended.notify_all();

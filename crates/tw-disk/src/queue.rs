@@ -342,7 +342,7 @@ impl<J> Queue<J> {
         if device == NO_DEVICE {
             return slot.job.take().map(|job| (ticket, job));
         }
-        // Kept, too: whoever waits for it is told if it hangs.
+        // The job is kept as well, so that its waiter can be told if it hangs.
         let job = slot.job.clone();
         let mut list = self.taken;
         self.slot_push(&mut list, index);
@@ -472,7 +472,7 @@ impl<J> Queue<J> {
         self.devices[device as usize].last_start = self.now;
         self.reopen(device);
         self.relevel(key);
-        // Round robin: whoever has had a turn goes to the end.
+        // Round robin: a source that had its turn goes to the end.
         let k = &self.keys[key as usize];
         if k.level == level_before && !k.waiting[c].is_empty() && k.level != Level::Blocked {
             self.ring_leave(key, c);
@@ -523,7 +523,7 @@ impl<J> Queue<J> {
     fn free_slot(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Free;
-        // Never the last reference: who takes a job keeps another until its slot is free.
+        // This is never the last reference: the taker of a job keeps another one until its slot is free.
         slot.job = None;
         slot.turn = slot.turn.wrapping_add(1);
         self.free_slots.push(index);

@@ -33,7 +33,7 @@ pub(crate) fn prepare(file: &Inner, fd: &OwnedFd, offset: u64, len: usize) {
     }
     let by_window = file.device.is_busy() && file.device.reads_far_ahead();
     if file.reads_by_window.swap(by_window, Relaxed) != by_window {
-        // Advice: what does not take it reads ahead as before.
+        // This is advice: file systems that ignore it read ahead as before.
         let _ = fadvise(fd, 0, None, if by_window { Advice::Random } else { Advice::Normal });
     }
     if by_window && let Some(window) = window_to_read(offset, len as u64, size) {

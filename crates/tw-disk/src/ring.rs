@@ -235,7 +235,7 @@ impl UringQueue {
         let Some((ReadWork { file, offset, mut buf, read_job }, begun)) = task.begin() else { return false };
         let inner = file.0.inner();
         if let (Handle::Os(fd), true) = (&inner.handle, inner.supports_nowait()) {
-            // In memory after all: the loops are told, and the ring is for those who wait.
+            // The data is in memory after all: the loops learn that, and the ring is left to reads that wait.
             if let Ok(n) = inner.access_time.read_by_job(fd, || inner.read_cached(fd, offset, &mut buf)) {
                 buf.truncate(n);
                 self.finish(&task, &begun, &file, Ok(buf));
@@ -246,7 +246,7 @@ impl UringQueue {
         match ring.push(read) {
             Ok(()) => true,
             Err(Read { file, offset, mut buf, tag: Flight { task, begun, .. } }) => {
-                // There are as many slots as places, so this does not happen; if it did, the read is done here.
+                // There are as many slots as places, so this does not happen; if it did, this thread would read.
                 let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
                 self.finish(&task, &begun, &file, result);
                 false
@@ -305,7 +305,7 @@ impl UringQueue {
             for flight in &lost {
                 state.queue.done(flight.ticket);
             }
-            // With no slot taken any more, every job can start.
+            // No slot is taken any more, so every job can start.
             while let Some((ticket, task)) = state.queue.take(Runner::default()) {
                 waiting.push(task);
                 state.queue.done(ticket);
@@ -359,7 +359,7 @@ impl Watched for UringQueue {
             let State { queue, timeout, hung, .. } = &mut *state;
             queue.tick();
             for Overdue { ticket, device } in queue.overdue(*timeout, |_| 0) {
-                // Its place in the ring stays taken.
+                // The job keeps its place in the ring.
                 let job = queue.hang(ticket, false);
                 let mount = hung.begin(device, *timeout);
                 refused.jobs.extend(job.map(|job| (job, mount)));

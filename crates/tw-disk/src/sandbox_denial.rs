@@ -321,7 +321,7 @@ mod tests {
         for (op, path, expected) in [
             (Op::Open, &open, reading),
             (Op::List, &open, reading),
-            // Its permissions deny it.
+            // The permissions of the file deny the operation.
             (Op::Open, &closed, ""),
             (Op::Truncate, &closed, writing),
             (Op::Create, &new, writing),

@@ -113,7 +113,7 @@ impl<W, T> Task<W, T> {
                     waker.wake();
                 }
             }
-            // The future is gone, or was told that the device hangs: the result (a buffer, an open file) ends here, on this
+            // The future was dropped, or was told that the device hangs: the result (a buffer, an open file) is dropped here, on this
             // thread and outside the lock.
             gone => {
                 *stage = gone;

@@ -50,7 +50,7 @@ impl Driver {
     pub(crate) fn create_temp(&self, dir: &CStr, options: &TempOptions) -> Result<TempFile, DiskError> {
         if !options.is_named {
             match self.create_nameless(dir, options.mode) {
-                // Some file systems have no nameless files: make one by hand.
+                // Some file systems have no files without a name (`O_TMPFILE`), so one is created under a name.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
                 other => return other.map(TempFile::nameless).map_err(|errno| Op::Create.failed(errno)),
             }
@@ -62,7 +62,7 @@ impl Driver {
             let path = temp_path(dir, options.levels, NEXT_TEMP.fetch_add(1, Relaxed));
             match self.create(&path, &create) {
                 Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
-                    // Another process numbers the same directory, or did before us: jump elsewhere.
+                    // Another process creates files in this directory, or did before us: continue at a random number.
                     tries += 1;
                     NEXT_TEMP.fetch_add(scatter(), Relaxed);
                 }
@@ -175,7 +175,7 @@ impl Drop for Name {
         };
         let account = Account::new(JobClass::Evict, JobSource::NONE);
         if let Some(left) = pool.detach_or_leave(&account, Op::Unlink, device, remove) {
-            // All pools have ended: so has the service, and waiting here stops nobody.
+            // All pools have ended, and so has the service: waiting here delays nothing.
             left.run(&|| ());
         }
     }

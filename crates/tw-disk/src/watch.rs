@@ -53,7 +53,7 @@ static WATCH: Watch = Watch {
 };
 
 fn lock() -> MutexGuard<'static, WatchState> {
-    // Each change of it is whole.
+    // Each change of the state is complete, so a poisoned lock is harmless.
     WATCH.state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -125,7 +125,7 @@ fn tick_all() -> bool {
         state.queues.retain(|queue| queue.strong_count() > 0);
         state.queues.clone()
     };
-    // Every one of them, whatever the first one says.
+    // Every queue ticks, whatever the first one returns.
     queues.iter().filter_map(Weak::upgrade).filter(|queue| queue.clone().tick()).count() > 0
 }
 

@@ -80,7 +80,7 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
             is_open.recv().is_err()
         }));
         assert!(poll_once(gate.as_mut()).is_pending());
-        // Else a read could be taken before it.
+        // Otherwise a read could be taken before the gate.
         has_begun.recv().unwrap();
         let mut accounts: Vec<_> = (0..8).map(|_| new_account(3)).collect();
         let mut queued = Vec::new();
@@ -89,7 +89,7 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
             assert!(poll_once(read.as_mut()).is_pending());
             queued.push(read);
         }
-        // Known to the end of the 64 KiB it shares with what was read; not behind it, though that is in memory too.
+        // Known to be in memory up to the end of the 64 KiB region that was read; not behind it, although that is in memory, too.
         assert_eq!(disk.read_now(&hot, 50_000, &mut buf), Now::Ready(Ok(131_072 - 50_000)));
         assert_eq!(disk.read_now(&hot, 131_072, &mut buf), Now::Cold);
         assert_eq!(disk.read_now(&unknown, 0, &mut buf), Now::Cold);

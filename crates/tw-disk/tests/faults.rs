@@ -76,7 +76,7 @@ fn hits(op: FaultOp, effect: FaultEffect) -> u64 {
 fn faults_hit_only_their_path_and_end_with_the_rule() {
     let mut bench = Bench::new(Aio::Threads);
     bench.run(async |bench| {
-        // Both are in memory from now on.
+        // Both files are in memory from now on.
         for name in ["faulty/f", "sound/f"] {
             assert_eq!(bench.read(name).await.unwrap(), b"content");
         }
@@ -123,7 +123,7 @@ async fn failing(bench: &mut Bench) -> Vec<FaultOp> {
     note(FaultOp::Rename, disk.rename(account, &new, &newer).await);
     std::fs::write(newer.to_str().unwrap(), "").unwrap();
     note(FaultOp::Unlink, disk.unlink(account, &newer).await);
-    // Left there by a rename that failed.
+    // A rename that failed has left the file there.
     let _ = std::fs::remove_file(new.to_str().unwrap());
     failing
 }
@@ -157,7 +157,7 @@ fn delays_end_when_the_rules_change() {
             let early = tokio::time::timeout(Duration::from_millis(1), &mut opening).await;
             assert!(early.is_err(), "it waits for an hour");
         }
-        // Others have threads.
+        // Other devices still have threads.
         assert_eq!(bench.read("sound/f").await.unwrap(), b"content");
         set_fault_rules(&[]);
         assert_eq!(opening.await.unwrap_err().errno(), Some(Errno::IO));

@@ -121,7 +121,7 @@ fn the_end_of_a_pool_does_not_wait_for_threads_that_hang() {
     let stall = sim.stall(Op::Open);
     let reader = std::thread::spawn(move || read(&slow, 10));
     stall.wait_for(1).unwrap();
-    // Also not for those that are not known to hang yet, nor for what waits behind them.
+    // Nor does it wait for jobs that are not known to hang yet, or for jobs behind them.
     let heir = pool.clone();
     pool.shutdown();
     assert!(reader.join().unwrap().iter().all(Result::is_err));

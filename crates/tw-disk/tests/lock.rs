@@ -42,7 +42,7 @@ impl Bench {
         let bench = Self { disk, locks, dir: TempDir::new("lock").unwrap() };
         bench.put("known", 1);
         let known = bench.open("known");
-        // A job that reads finds out what the device can do, and makes access times be of today.
+        // A job that reads finds out what the device supports, and updates access times.
         let mut account = Account::hit(JobSource::NONE);
         block_on(bench.disk.read_cold(&mut account, &known, 0, vec![0; 1])).unwrap();
         let suits = |file: &tw_disk::DeviceStats| {
@@ -119,7 +119,7 @@ fn file_stays_locked_while_a_handle_exists() {
     assert_ne!(bench.look(&file), FileCheck::Changed);
     assert_eq!(bench.sent(&file, &locked), Some(content(300_001)));
     assert_eq!(bench.locks.sent(), 300_001);
-    // Another descriptor of the same file is the same file.
+    // Another descriptor of the same file finds the same lock.
     let again = bench.open("a");
     let found = bench.locks.find(&again).unwrap();
     drop((file, locked));
@@ -198,7 +198,7 @@ fn least_recently_sent_file_is_unlocked_first() {
         Some((locked, next))
     });
     let (locked, _next) = full.unwrap();
-    // Less room, and then none.
+    // The limit is lowered, and then set to 0.
     bench.locks.set_max(2 * LOCK_FILE_MIN);
     assert!(until(TIMEOUT, || bench.locks.bytes() == 2 * LOCK_FILE_MIN));
     bench.locks.set_max(0);

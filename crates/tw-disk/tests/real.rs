@@ -182,7 +182,7 @@ fn reads_hot_data_inline_and_cold_data_by_a_job() {
 async fn hot_and_cold(b: &mut Bench) {
     let content = bytes(1 << 20);
     let file = b.put("f", &content).await;
-    // Writing has taught what the device can do, and left the content in memory.
+    // Writing has shown what the device supports, and left the content in memory.
     let mut buf = vec![0; 4096];
     let dev = file.meta().dev;
     let reads = tw_disk::devices().into_iter().find(|device| device.dev == Some(dev)).unwrap().reads;
@@ -217,7 +217,7 @@ async fn hot_and_cold(b: &mut Bench) {
         }
         assert!(start.elapsed() < DEADLINE, "nothing was read by the ring");
     }
-    // And now it is in memory.
+    // The content is in memory now.
     let jobs = account.jobs();
     b.disk.read(&mut account, &file, 700_000, vec![0; 4096]).await.unwrap();
     assert_eq!(account.jobs(), jobs);
@@ -327,7 +327,7 @@ fn symbolic_links_are_followed_refused_or_judged() {
         for (name, links, expected) in cases {
             for access in [Access::Read, Access::Path] {
                 let options = OpenOptions { links, access, ..OpenOptions::READ };
-                // Twice: cold or hot, the answer is the same.
+                // The result is the same for a cold and a hot lookup.
                 for _ in 0..2 {
                     let opened = b.open(name, &options).await;
                     assert_eq!(errno(opened), expected, "{name} {links:?} {access:?}");
@@ -451,7 +451,7 @@ fn directory_is_listed_part_by_part() {
     block_on(async {
         let mut account = b.account.clone();
         b.disk.mkdir(&mut account, &b.path("d"), 0o755).await.unwrap();
-        // More than one buffer of the kernel's.
+        // The listing needs more than one buffer of the kernel.
         let mut expected: Vec<_> = (0..700).map(|n| format!("{n:0100}")).collect();
         for name in &expected {
             std::fs::write(b.dir.join("d").join(name), "x").unwrap();
@@ -556,7 +556,7 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
         // Dropped before, while or after a thread makes the file.
         drop(creating.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     }
-    // Once every thread waits here, none makes a file any more.
+    // Once every thread waits here, none of them creates a file any more.
     let all = Arc::new(Barrier::new(THREADS as usize));
     let wait_for_all = |source| {
         let all = all.clone();

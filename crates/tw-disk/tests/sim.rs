@@ -152,7 +152,7 @@ fn results_under_random_faults_are_correct_or_errors() {
 
 #[test]
 fn short_writes_keep_the_order_of_parts() {
-    // More than one call takes, some of them empty.
+    // More parts than one call takes, some of them empty.
     let parts: Vec<Vec<u8>> = (0..300_usize).map(|n| vec![n as u8; n % 7 * 10]).collect();
     let whole = parts.concat();
     for (seed, faults) in [(1, Faults::NONE), (2, Faults { short: 900, ..Faults::NONE })] {

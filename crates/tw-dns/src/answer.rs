@@ -131,7 +131,7 @@ pub(crate) fn read(question: &Question, records: Vec<Record>, missing: bool, soa
                 at = to;
                 ttl = ttl.min(alias_ttl);
             }
-            // An answer that says what is missing speaks of the last name.
+            // A negative answer is about the last name of the chain.
             None if missing || soa_ttl.is_some() || *at == question.name => {
                 return Reply::Missing { is_name: missing, ttl: soa_ttl.map(|soa_ttl| soa_ttl.min(ttl)) };
             }
@@ -203,7 +203,7 @@ mod tests {
             ("a 60 192.0.2.1; a 30 192.0.2.2", false, None, "192.0.2.1,192.0.2.2 for 30"),
             ("b 60 192.0.2.1", false, None, "missing name:false for None"),
             ("a 5 b; b 60 192.0.2.1", false, None, "192.0.2.1 for 5"),
-            // In any order, with what nobody asked for beside it.
+            // Records may come in any order, together with others that were not requested.
             ("b 9 192.0.2.1; c 1 192.0.2.9; a 50 b", false, None, "192.0.2.1 for 9"),
             ("a 5 b; b 3 c", false, None, "ask for c for 3"),
             ("a 5 b; b 3 c", true, Some(100), "missing name:true for Some(3)"),

@@ -56,7 +56,7 @@ pub(crate) async fn query(
         Datagram::Reply(reply @ Reply::Missing { .. })
             if query.is_mixed() && server.case_handling() == CaseHandling::Unknown =>
         {
-            // There is nothing of that name, or only for a server that takes letters for what they are.
+            // The name has no records, or only in lower case: some servers compare letters exactly.
             stats.count(&reply);
             let (_, answer) = over_udp(server.addr, question, Case::Lower, stats).await.map_err(system)?;
             if let Datagram::Reply(Reply::Found { .. } | Reply::Alias { .. }) = answer {
@@ -78,7 +78,7 @@ pub(crate) async fn query(
             Ok(reply) => reply,
             Err(error) => {
                 if why == Useless::WrongCase {
-                    // Without TCP there is only its way to write names.
+                    // TCP is not available, so the server's own case has to do.
                     server.set_case_handling(CaseHandling::Confused);
                 }
                 return Err(system(error));
@@ -120,8 +120,8 @@ async fn over_udp(
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-    // The kernel chooses a port at random, drops what comes from anybody else, and tells us when nobody is there. Without
-    // `bind`: a process that serves may have given that up.
+    // For a connected socket the kernel chooses a random port, drops datagrams of other senders, and reports a port without a listener.
+    // `bind` is not used, because the sandbox of a server may not allow it.
     connect(&socket, &server)?;
     let socket = UdpSocket::from_std(socket.into())?;
     socket.send(query.bytes()).await?;
@@ -130,7 +130,7 @@ async fn over_udp(
         // If no server listens at the address, the socket has an error and no data.
         let ready = socket.ready(Interest::READABLE | Interest::ERROR).await?;
         let interest = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
-        // On the stack only for as long as the look takes: a question that waits holds no buffer.
+        // The buffer is on the stack only while a datagram is read: a query that waits holds none.
         let mut datagram = [0; DATAGRAM_SIZE];
         let received =
             socket.try_io(interest, || Ok(recv(&socket, datagram.as_mut_slice(), RecvFlags::DONTWAIT)?));
@@ -186,7 +186,7 @@ async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Reply> 
     fill(&stream, &mut answer).await?;
     Ok(match query.match_response(&answer, Transport::Tcp) {
         Verdict::Reply(reply) => reply,
-        // On a connection of its own a question gets its answer or none.
+        // A connection of its own carries no other response.
         _ => Reply::Failed(ResolveError::Format),
     })
 }
@@ -209,7 +209,7 @@ async fn fill(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
 /// Random bytes that cannot be predicted; never waits once the system has started.
 fn random() -> io::Result<[u8; RANDOM_SIZE]> {
     let mut bytes = [0; RANDOM_SIZE];
-    // So few bytes come whole or not at all.
+    // So few bytes are returned completely or not at all.
     getrandom(&mut bytes, GetRandomFlags::NONBLOCK)?;
     Ok(bytes)
 }

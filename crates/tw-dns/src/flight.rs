@@ -140,7 +140,7 @@ impl Drop for FlightGuard<'_> {
 
 impl Shared {
     fn remove(&mut self, question: &Question, flight: &Arc<QueryInFlight>) {
-        // There may be a new one.
+        // A newer query may be in its place.
         if self.flights.get(question).is_some_and(|other| Arc::ptr_eq(other, flight)) {
             self.flights.remove(question);
         }
@@ -357,7 +357,7 @@ mod tests {
                 assert_eq!(count(), 1);
             }
             drop(second);
-            // Somebody comes before the question is dropped.
+            // Another waiter joins before the query is dropped.
             let third = resolver.begin(question.clone());
             for _ in 0..100 {
                 yield_now().await;

@@ -231,7 +231,7 @@ impl Resolver {
             Services { targets: Vec::new(), expires: known.settled.expires, is_stale: known.is_stale };
         for some in services.chunks(TARGETS_AT_ONCE) {
             let pending = some.iter().map(|service| (service, self.begin_addresses(service.target.clone())));
-            // All of them are on their way before the first one is waited for.
+            // All queries are sent before the first one is waited for.
             let pending: Vec<_> = pending.collect();
             for (service, pending) in pending {
                 let addresses = pending.finish(self, deadline).await;

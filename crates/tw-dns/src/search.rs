@@ -54,7 +54,7 @@ impl SearchList {
         let dots = name.iter().filter(|byte| **byte == b'.').count();
         let is_first = dots >= self.ndots;
         let has_root = self.domains.contains(&None);
-        // Without a list there is nothing that could be asked for instead.
+        // Without a search list, only the name itself can be asked for.
         let tries_as_is = dots > 0 || self.domains.is_empty() || !self.skips_bare;
         let mut all = Vec::with_capacity(self.domains.len() + 1);
         if is_first {

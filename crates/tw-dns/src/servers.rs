@@ -171,7 +171,7 @@ impl Tries {
     /// Next step to take now.
     pub(crate) fn next(&mut self) -> Step {
         let Some(at) = self.candidate() else {
-            // Without servers there was no failure.
+            // `ServerFailure` covers the case that there are no servers.
             return Step::GiveUp(self.failure.unwrap_or(ResolveError::ServerFailure));
         };
         if !self.may_query {

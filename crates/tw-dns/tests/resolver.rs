@@ -84,7 +84,7 @@ fn both_families_are_found_and_kept() {
     let names = ["www.example.com", "WWW.example.com.", "www.example.com"];
     let expected = is(&["192.0.2.1", "2001:db8::1"]);
     assert_eq!(look_up(&resolver, &names), [expected.clone(), expected.clone(), expected.clone()]);
-    // Another loop knows as well.
+    // Another loop has the answers, too.
     assert_eq!(look_up(&resolver, &names[..1]), [expected]);
     assert_eq!((server.count("www.example.com", kind::A), server.queries().len()), (1, 2));
     let stats = resolver.stats();
@@ -259,7 +259,7 @@ fn invalid_response_over_tcp_is_an_error() {
         ("empty.example", "1: Format error"),
         ("closed.example", "104: Connection reset by peer"),
     ] {
-        // On a machine that stands still for a second nobody answers in time.
+        // On a machine that stalls for a second no server answers in time, hence the retries.
         let found = || one(settings.clone(), name);
         assert!(until(TIMEOUT, || found() == fails(error)), "{name}: {:?}", found());
     }
@@ -315,7 +315,7 @@ fn next_server_is_queried_after_a_failure() {
 #[test]
 fn next_server_is_queried_after_a_timeout() {
     let names = ["a.example", "b.example", "c.example", "d.example"];
-    // On a machine that stands still the other one is silent, too, and both are asked again.
+    // On a machine that stalls, the good server is silent, too, and both are asked again.
     let is_asked_last = until(TIMEOUT, || {
         let silent = DnsServer::start(|_, _| {});
         let good = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
@@ -332,7 +332,7 @@ fn late_response_is_accepted() {
     let mut first: Option<DnsQuery> = None;
     let server = DnsServer::start(move |query, out| match &first {
         None => first = Some(query.clone()),
-        // Only the first question is ever answered.
+        // Only the first query is answered, and only when a later one arrives.
         Some(first) => out.send_to(first.from, first.address(60, ADDR)),
     });
     assert_eq!(one(hasty(&[&server]), "a.example"), is(&["192.0.2.1"]));
@@ -344,7 +344,7 @@ fn silent_servers_cause_a_timeout() {
     assert_eq!(one(hasty(&[&server]), "a.example"), fails("110: Operation timed out"));
     let resolver = resolver(patient(&[&server]));
     let (found, took) = on_loop(move || async move {
-        // The time of the loop, which is that of the beginning of its turn, is what spans count from.
+        // Time spans count from the beginning of the turn of the loop.
         let start = clock::now();
         (text(resolver.addresses(b"b.example", 50 * MS).await), start.elapsed())
     });
@@ -354,7 +354,7 @@ fn silent_servers_cause_a_timeout() {
 
 #[test]
 fn unreachable_server_is_a_system_error() {
-    // A port that nobody else has while this socket lives, and where nobody listens: it talks to itself only.
+    // The port belongs to this socket as long as it lives, and has no listener: the socket is connected to itself.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     socket.connect(addr).unwrap();

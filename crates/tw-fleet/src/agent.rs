@@ -115,7 +115,7 @@ impl Agent {
 
     /// Sets the caches of another configuration.
     pub fn set_caches(&self, caches: Arc<dyn NodeCaches>, log: LogFn) {
-        // A thread that is gone has said why.
+        // A thread that has ended has logged the reason.
         let _ = self.0.send(AgentCommand::SetCaches(caches, log));
     }
 
@@ -247,7 +247,7 @@ impl<E: Engine + 'static> Node<E> {
         log: LogFn,
     ) -> Rc<Self> {
         let now = host.now();
-        // Without random numbers a conflict of names is not noticed.
+        // Without random numbers a conflict of node names is not noticed.
         let process = host.random_word().unwrap_or_default();
         Rc::new(Self {
             engine,

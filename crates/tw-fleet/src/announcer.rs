@@ -125,7 +125,7 @@ impl<E: Engine + 'static> Node<E> {
         }
         *self.announcer.parts.borrow_mut() = parts;
         self.announcer.parts_changed.notify_waiters();
-        // Loops use the new rates already. Their demand is that of the next round.
+        // Loops use the new rates already; their demand counts in the next round.
         self.set_equal_shares();
     }
 
@@ -165,7 +165,7 @@ impl<E: Engine + 'static> Node<E> {
                         "announcements of other nodes cannot be read: {error}; rates have equal shares"
                     ),
                 ),
-                // Another connection follows.
+                // Another connection follows, and is read then.
                 _ => return,
             }
             self.host.sleep(READ_AGAIN).await;
@@ -221,7 +221,7 @@ impl<E: Engine + 'static> Node<E> {
     fn set_equal_shares(&self) -> Vec<NodeCount> {
         let now = self.host.now();
         let is_isolated = self.is_isolated();
-        // As long as nobody was heard, summaries tell how many there are.
+        // Until an announcement is heard, the number of nodes is taken from summaries.
         let least = match *self.announcer.heard_itself.borrow() {
             None => u32::try_from(self.fleet.status.lock().nodes.len()).unwrap_or(u32::MAX),
             Some(_) => 0,
@@ -239,7 +239,7 @@ impl<E: Engine + 'static> Node<E> {
     /// One round: takes the demand of this node, announces it, and computes shares.
     fn share(&self) {
         let now = self.host.now();
-        // Also while nothing is shared, so that no demand counts as that of a long time.
+        // The time is noted even if nothing is shared, so that no demand counts as one of a long interval.
         let last = self.announcer.last_round.replace(Some(now));
         let interval = last.map_or(ANNOUNCE_INTERVAL, |last| now.saturating_sub(last));
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -350,7 +350,7 @@ mod tests {
         }
         own.come_back(3);
         assert_eq!(own.known, demands(3));
-        // As long as nothing comes back, the last ones are remembered.
+        // As long as no announcement comes back, the latest ones are remembered.
         for demand in 0..100 {
             assert_eq!(own.send(demands(demand)), demand + 4);
         }

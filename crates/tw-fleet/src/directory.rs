@@ -64,7 +64,7 @@ impl StateDirectory {
 
     /// Takes the lock; `None` if another process has it.
     pub(crate) fn lock(&self) -> Result<Option<DirectoryLock>, String> {
-        // At a start with privileges the directory is there already, and belongs to who runs this.
+        // After a start with privileges the directory exists already, and belongs to the user of this process.
         match DirBuilder::new().mode(0o700).create(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed("mkdir()", &self.0, &error));

@@ -43,7 +43,7 @@ impl<E: Engine + 'static> Node<E> {
                 (status.engine, status.last_error) = (None, Some(error.to_string()));
             }
             if had_session {
-                // Each loss is reported.
+                // Every loss of the connection is reported.
                 self.logged.borrow_mut().remove("connect");
             }
             let rest = "serving goes on, and purges of this node are queued";
@@ -116,7 +116,7 @@ impl<E: Engine + 'static> Node<E> {
                 }
             }
         }
-        // The engine may have lost what nobody has read.
+        // The engine may have lost records that were never read back.
         let lost = self
             .unconfirmed
             .borrow_mut()
@@ -224,7 +224,7 @@ impl<E: Engine + 'static> Node<E> {
     fn add_stale(&self) {
         let names = self.caches.borrow().names();
         names.iter().for_each(|name| self.add_unapplied(stale(name)));
-        // Caches that join have what was stored before the reason.
+        // The purged caches are noted, because one that joins later has entries from before the loss.
         if let Some(state) = &mut *self.state.borrow_mut() {
             state.caches = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         }

@@ -58,7 +58,7 @@ impl<E: Engine + 'static> Node<E> {
         self.recent.borrow_mut().insert(&id);
         let patience = self.fleet.settings().publish_timeout;
         let away = self.host.now().saturating_sub(self.away_since.get());
-        // After a while without the engine nobody waits for it.
+        // After some time without the engine, purges do not wait for it any more.
         let is_away = self.session.borrow().is_none() && away > patience;
         let patience = if is_away { Duration::ZERO } else { patience };
         let why = if self.unconfirmed.borrow().has_room() {
@@ -88,7 +88,7 @@ impl<E: Engine + 'static> Node<E> {
             match session {
                 None => changed.await,
                 Some(session) => match self.append_on(&session, id, payload).await {
-                    // Of another connection it is the same record.
+                    // Over another connection the same record is appended.
                     Err(EngineError::Lost(_)) => self.wait_for_another(&session).await,
                     done => return done,
                 },
@@ -131,7 +131,7 @@ impl<E: Engine + 'static> Node<E> {
         for (id, payload) in lost {
             let node = self.clone();
             spawn_local(async move {
-                // On disk they outlive this process.
+                // On disk, purges outlive this process.
                 let (done, is_queued) = oneshot::channel();
                 node.to_queue.borrow_mut().push((payload.clone(), done));
                 node.has_queued.notify_one();

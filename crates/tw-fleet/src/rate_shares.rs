@@ -75,7 +75,7 @@ impl OtherNodes {
     /// Forgets nodes that have been away for long; while this node hears nothing itself, none.
     pub(crate) fn forget(&mut self, now: Duration, is_isolated: bool) {
         if is_isolated {
-            // Their time begins when this node hears again.
+            // The silence of other nodes counts from when this node hears again.
             let silent = now.saturating_sub(SILENCE_MAX);
             self.nodes.values_mut().for_each(|known| known.heard = known.heard.max(silent));
             self.saved_until = self.saved_until.max(now + NODE_MEMORY);
@@ -139,7 +139,7 @@ impl OtherNodes {
         let pool = f64::from(count.all.saturating_sub(count.away).max(1)) / f64::from(count.all.max(1));
         let floor = FLOOR / f64::from(count.all.max(1));
         let share = |key: u64, mut others: Vec<u64>| {
-            // In one order on all nodes.
+            // The order is the same on all nodes.
             others.sort_unstable();
             let own = own.get(&key).copied().unwrap_or(0).min(per_second);
             if own == 0 && !unannounced.contains(&key) {
@@ -228,7 +228,7 @@ mod tests {
         let none = HashSet::new();
         let new = others.shares(("z", 1000), &[7].into(), &HashMap::new(), &none, count, SECOND);
         assert!(new.is_empty(), "new demand, or little: an equal share");
-        // A node that lies gets no more than one that asks for the whole rate, and one that says it twice, nothing.
+        // A lying node gets no more than one that demands the whole rate, and a key that it announces twice counts nothing.
         others.hear(&announced("b", "p", &[(7, u64::MAX), (7, u64::MAX)]), SECOND);
         assert!(is_near(share(&others, 1000, SECOND), 0.5));
         assert!(is_near(share(&others, u64::MAX, SECOND), 0.5));
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(others.count("z", later, 0).all, 4);
         others.hear(&bye("p"), later);
         assert_eq!(others.count("z", later, 0), NodeCount { all: 3, away: 1 });
-        // The other one is forgotten after a while, unless this node hears nothing.
+        // The other node is forgotten after a while, unless this node hears nothing itself.
         let late = later + 2 * NODE_MEMORY;
         others.forget(late, true);
         assert_eq!(others.count("z", late, 0).all, 3);

@@ -152,7 +152,7 @@ impl FleetKeys {
         sealed.push(VERSION);
         sealed.extend_from_slice(&key.name);
         sealed.extend_from_slice(&nonce);
-        // In a buffer of its own, which becomes the ciphertext.
+        // The buffer becomes the ciphertext, so that no copy of the value stays behind.
         let mut body = Vec::with_capacity(value.len() + AES_256_GCM.tag_len());
         body.extend_from_slice(value);
         let aad = Aad::from(place.as_bytes());

@@ -206,7 +206,7 @@ impl SharedRate {
         if let Some((slot, known, demand)) = weakest {
             if demand == 0 {
                 slot.share.store(0, Relaxed);
-                // Another loop may have taken it: this request is then not counted.
+                // Another loop may have taken the slot, in which case this request is not counted.
                 if slot.key.compare_exchange(known, key.0, Relaxed, Relaxed).is_ok() {
                     slot.demand.store(REQUEST, Relaxed);
                 }
@@ -230,7 +230,7 @@ impl SharedRate {
     /// Demand of each known key in thousandths of a request per second, from what was counted in the last so many milliseconds.
     /// Half of it is left for the next call, at most half of the rate, so that a key that was asked far too often is soon another node's.
     pub(crate) fn take_demand(&self, interval_ms: u64) -> Vec<(u64, u64)> {
-        // Half of what was counted before is counted again, in an interval that may have had another length.
+        // Half of the earlier demand is counted again, in an interval that may have had another length.
         let left_ms = match self.left_ms.load(Relaxed) {
             0 => interval_ms,
             left => left,

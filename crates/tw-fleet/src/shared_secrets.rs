@@ -102,7 +102,7 @@ fn rotate(
     if let Some(last) = secrets.last().map(SharedSecret::from)
         && last <= now
     {
-        // After a long time without the engine, or of the nodes, all get it before its time nevertheless.
+        // Even after a long time without the engine or without nodes, all nodes get the secret before its time.
         let lead = LEAD.min(rotation.div_ceil(2));
         secrets.push(make(last.saturating_add(rotation).max(now.saturating_add(lead)))?);
     }
@@ -125,7 +125,7 @@ impl<E: Engine + 'static> Node<E> {
     /// Waits until something uses the secrets.
     async fn secrets_are_used(&self) {
         self.fleet.secrets_used.notified().await;
-        // For the other task, and the agent after this one.
+        // The notification is passed on to the other task, and to the agent after this one.
         self.fleet.secrets_used.notify_one();
     }
 
@@ -142,9 +142,9 @@ impl<E: Engine + 'static> Node<E> {
             return self.log(Level::Error, format_args!("there are no random numbers: no secrets are made"));
         };
         let renewal = RENEWAL.min(settings.secret_rotation / 4);
-        // Another process of this node does it after this one.
+        // Another process of this node takes over after this one.
         while self.role.get() == Role::Active {
-            // The fleet says why there is no connection.
+            // The fleet reports why there is no connection.
             if let Ok(is_held) = lease.attempt().await {
                 let holder = if is_held { Some(&*settings.node) } else { lease.other() };
                 self.fleet.set_lease_holder("secrets", holder.map(str::to_owned));
@@ -154,7 +154,7 @@ impl<E: Engine + 'static> Node<E> {
             }
             sleep(renewal).await;
         }
-        // Otherwise it ends by itself.
+        // If it cannot be released, the lease expires.
         let _ = lease.release().await;
     }
 
@@ -164,7 +164,7 @@ impl<E: Engine + 'static> Node<E> {
         let store = self.secret_store();
         self.restore_secrets(&store);
         loop {
-            // The fleet says why there is no connection.
+            // The fleet reports why there is no connection.
             let _ = self.watch_secrets(&store).await;
             sleep(WATCH_AGAIN).await;
         }
@@ -180,7 +180,7 @@ impl<E: Engine + 'static> Node<E> {
         let entry = Entry { key: KEY.to_owned(), value: Some(sealed), version: 0 };
         match store.open(entry).map(|opened| opened.value.and_then(|value| read(&value))) {
             Ok(Some(secrets)) => self.fleet.secrets.set(secrets),
-            // Damaged, or with a key that was changed meanwhile: those of the engine follow.
+            // The file is damaged, or its key was changed meanwhile: the secrets of the engine follow.
             Ok(None) | Err(_) => self.log(Level::Notice, format_args!("the saved secrets cannot be used")),
         }
     }
@@ -212,7 +212,7 @@ impl<E: Engine + 'static> Node<E> {
             None => return Ok(()),
         };
         match store.set(KEY, &write(&next), Some(stored.version)).await {
-            // Another node was faster.
+            // Another node has stored its secrets first.
             Ok(_) | Err(EngineError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }

@@ -40,7 +40,7 @@ fn flood_of_tags_arrives_in_order_from_log_and_queue() {
     engine.come_back();
     two.wait(|status| status.applied == 102_000 && status.lag == 0);
     one.wait(|status| status.queued == 0 && status.published == 102_000);
-    // Its own purges are recognised only as long as they are remembered.
+    // A node recognises its own purges only as long as it remembers them.
     assert!(one.applied().iter().skip(1).all(|purge| matches!(purge.scope, FleetPurgeScope::Tags(_))));
 }
 

@@ -51,7 +51,7 @@ fn purges_over_etcd_arrive_in_order() {
         let from = if number % 2 == 0 { &one } else { &two };
         assert_eq!(from.publish(tag(number)), PublishOutcome::Published, "{}", from.log());
     }
-    // Many at once, of both nodes.
+    // Both nodes publish many purges at the same time.
     assert_eq!(one.flood((50..250).map(tag)), 0);
     two.wait(|status| status.sequence == 250);
     one.wait(|status| status.sequence == 250 && status.lag == 0);
@@ -93,7 +93,7 @@ fn lost_records_of_etcd_make_everything_stale() {
     let position = || std::fs::read_to_string(dir.join("one/position")).unwrap_or_default();
     assert!(wait::until(wait::TIMEOUT, || position().contains("\"sequence\":3")));
     drop(one);
-    // Everything is gone, and made anew.
+    // All keys are deleted, and written anew.
     etcd(&engine, "/v3/kv/deleterange", &format!(r#"{{"key":"{prefix}","range_end":"{end}"}}"#));
     let one = start(settings(&dir, "one", &engine.url()));
     one.wait(|status| status.engine.is_some() && status.resets == 1);
@@ -207,7 +207,7 @@ fn tls_is_verified_by_both_engines() {
         let mut plain = secured("c", &authority);
         (plain.engine.tls, plain.engine.trusted) = (false, None);
         let error = refusal(plain);
-        // etcd says nothing of the kind: it answers with what is no HTTP, or closes.
+        // etcd does not announce TLS: it sends bytes that are no HTTP, or closes the connection.
         assert!(
             url.starts_with("etcd") || error.contains("it requires TLS: \"tls on\" is not set"),
             "{error}"

@@ -63,7 +63,7 @@ fn check_store(settings: impl Fn(&str) -> FleetSettings) {
             keys,
             [("a", Some(&b"first"[..])), ("a", Some(&b"second"[..])), ("b.c", Some(&bytes[..]))]
         );
-        // Another one begins with what is there.
+        // Another watch begins with the existing values.
         let mut late = one.watch().await.unwrap();
         let mut seen = Vec::new();
         let mut is_complete = false;

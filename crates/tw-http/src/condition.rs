@@ -321,7 +321,7 @@ mod tests {
         let without_tag = Validators { etag: None, ..FILE };
         type Fields<'a> = &'a [(&'a str, &'a str)];
         let table: &[(Fields<'_>, [bool; 3])] = &[
-            // For a file, for one without a tag, and for nothing.
+            // Results for a file, for one without a tag, and for a missing one.
             (&[], [true, true, true]),
             (&[("im", "*")], [true, true, false]),
             (&[("im", TAG)], [true, false, false]),

@@ -220,7 +220,7 @@ impl Fields {
         let Some(entry) = other.entries.get(index) else { return };
         self.prepare();
         let (name, value) = match (&entry.name, &entry.value) {
-            // In a head, the name stands right before the value.
+            // In a parsed head, the name stands right before the value.
             (&Piece::Text(name, name_len), &Piece::Text(value, value_len)) if name <= value => {
                 let end = value.saturating_add(value_len);
                 let both = other.text.get(name as usize..end as usize).unwrap_or_default();

@@ -25,7 +25,7 @@ impl Priority {
     #[must_use]
     pub fn with(mut self, value: &[u8]) -> Self {
         for member in value.split(|byte| *byte == b',') {
-            // Parameters of a member say nothing here.
+            // Parameters of a member have no meaning here.
             let member = member.split(|byte| *byte == b';').next().unwrap_or_default();
             match member.trim_ascii() {
                 [b'u', b'=', digit @ b'0'..=b'7'] => self.urgency = digit - b'0',

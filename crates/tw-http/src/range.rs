@@ -86,7 +86,7 @@ pub fn parse(value: &[u8], length: u64, max: MaxRanges, ranges: &mut Vec<ByteRan
         [] => RangeOutcome::NotSatisfiable,
         [range] => RangeOutcome::Single(*range),
         _ if total > length => RangeOutcome::Whole,
-        // Each part has a head of its own: 256 bytes are counted for it, 4096 in all are tolerated.
+        // Each part has a header, which counts as 256 bytes; 4096 bytes in all are tolerated.
         many if max == MaxRanges::Unlimited
             && total.saturating_add(many.len() as u64 * 256) > length.saturating_add(4096) =>
         {

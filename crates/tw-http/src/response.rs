@@ -132,7 +132,7 @@ impl ResponseHead {
     /// Back to an empty head with this status; keeps the memory of the fields.
     pub fn reset(&mut self, status: u16) {
         self.status = status;
-        // Most heads have few of them, and dropping nothing is a call as well.
+        // Most heads have few of these, and dropping an empty value is a call as well.
         for text in [&mut self.status_line, &mut self.content_type, &mut self.charset, &mut self.location] {
             if !text.is_empty() {
                 *text = Bytes::new();
@@ -162,7 +162,7 @@ impl ResponseHead {
                 self.set_etag(Bytes::from(weak));
             }
             Some(etag) if !etag.starts_with(b"W/") => {
-                // Not a tag at all: nothing can be said about it.
+                // The value is no entity tag.
                 self.fields.remove_known(Known::ETag);
             }
             _ => {}

@@ -43,7 +43,7 @@ pub(crate) fn target_len(bytes: &[u8]) -> usize {
 /// Length of the run of bytes a field value may have: all but CR, LF and NUL.
 #[inline]
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
-    // Everything below 14 stops the wide loop; the only other byte of that range that is ever seen is a tab.
+    // All bytes below 14 stop the wide loop; the only valid one of them is the tab.
     let mut from = 0;
     while let Some(rest) = bytes.get(from..) {
         let at = from + find(rest, |word| below(word, 0x0e), |byte| byte < 0x0e);

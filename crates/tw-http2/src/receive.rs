@@ -96,7 +96,7 @@ impl State {
 
     /// Checks a frame by its header.
     fn begin_frame(&mut self, head: Head) -> Result<(), ConnectionError> {
-        // As nginx: a client may have nothing to say of settings.
+        // As in nginx: only a client has to begin with SETTINGS.
         if !self.has_settings && self.end == End::Client && head.kind != kind::SETTINGS {
             return Err(wrong(other_protocol(&head.bytes()).unwrap_or("sent no SETTINGS frame first")));
         }

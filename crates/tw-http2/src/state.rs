@@ -131,7 +131,7 @@ impl State {
     /// Opens a stream.
     pub(crate) fn begin(&mut self, id: u32) -> Rc<Entry> {
         let window = self.config.window;
-        // Until it has taken over our settings, the peer may take windows to be as usual.
+        // Before it has acknowledged our SETTINGS, the peer may assume the default window.
         let credit = if self.is_acknowledged { window } else { window.max(WINDOW_USUAL) };
         let entry = Rc::new(Entry::new(id, self.peer.window, credit, window));
         self.streams.insert(id, entry.clone());

@@ -284,7 +284,7 @@ fn unread_streams_do_not_stop_the_others() {
     let streams: Vec<_> = (0..3).map(|_| send_request(&client, false).unwrap()).collect();
     talk(&client, &server, 1000);
     let received: Vec<_> = (0..3).map(|_| request(&server).0).collect();
-    // Two of them take more than half of the window of the connection.
+    // Two of these bodies take more than half of the window of the connection.
     for stream in &streams[..2] {
         stream.send_data(Bytes::from(vec![0; 65_535]), false).unwrap();
     }
@@ -499,7 +499,7 @@ fn ended_stream_is_not_reopened() {
     first.receive(&head).unwrap();
     request(&first).0.send_head(|fields| fields.status(204), true).unwrap();
     assert!(matches!(first.receive(&head), Err(ConnectionError::Local(ErrorCode::PROTOCOL_ERROR, _))));
-    // Its client need not know that it has ended here.
+    // The client need not know that its stream has ended here.
     let second = server();
     second.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]))).unwrap();
     drop(request(&second));

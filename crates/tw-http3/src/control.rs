@@ -58,7 +58,7 @@ impl State {
                     stream.frame = Some(head);
                 }
                 (Piece::Payload(bytes, is_last), Some(head)) if is_known(head.kind) => {
-                    // Its length was checked.
+                    // The length of the frame was checked before.
                     stream.payload.extend_from_slice(&bytes);
                     if is_last {
                         let payload = std::mem::take(&mut stream.payload);
@@ -122,7 +122,7 @@ impl State {
                 self.push_max = Some(id);
                 Ok(())
             }
-            // No push was promised.
+            // The server has promised no push.
             kind::CANCEL_PUSH => Err(wrong_id("sent CANCEL_PUSH frame for no push")),
             kind::PRIORITY_UPDATE_PUSH => Err(wrong_id("sent PRIORITY_UPDATE frame for no push")),
             kind::PRIORITY_UPDATE if id & 3 != 0 => {

@@ -78,7 +78,7 @@ impl State {
     fn receive_message(&mut self, id: u64, bytes: Bytes, fin: bool) -> Result<(), ConnectionError> {
         let entry = match self.streams.get(&id) {
             Some(entry) => entry.clone(),
-            // A response that nobody waits for any more.
+            // The response belongs to a request that was given up.
             None if self.end == End::Client => return Ok(()),
             None => match self.shutdown {
                 Shutdown::Settled(last) if id >= last => {
@@ -149,7 +149,7 @@ impl State {
                         return Ok(None);
                     }
                 }
-                // Frames of unknown types say nothing (RFC 9114 section 9).
+                // Frames of unknown types have no meaning (RFC 9114 section 9).
                 (Some(Piece::Payload(..)), _) => {}
                 (None, _) if !entry.has_fin.get() => return Ok(None),
                 (None, _) if !entry.reader.borrow().is_between() => {
@@ -222,7 +222,7 @@ impl State {
             return Ok(None);
         }
         if block.bytes.is_empty() {
-            // Most sections come in one piece.
+            // Most field sections come in one piece.
             drop(block);
             return self.section(entry, bytes, None);
         }

@@ -152,7 +152,7 @@ impl Stream {
     /// Error of the stream.
     pub fn error(&self) -> Option<StreamError> {
         self.entry.error.get().or_else(|| {
-            // A stream whose directions have both ended is known to nobody but its owner.
+            // A stream whose directions have both ended is not in the table of the connection any more.
             self.shared.connection_error().map(StreamError::Connection)
         })
     }

@@ -225,7 +225,7 @@ fn end_of_stream_behind_the_head_ends_the_request() {
 fn reserved_frames_and_streams_are_ignored() {
     let server = Connection::server(CONFIG);
     let grease = frame(0x1f * 1000 + 0x21, &[0xaa; 300]);
-    // Before its type, a stream may end.
+    // A stream may end before its type.
     receive(&server, OTHER, &[], true).unwrap();
     receive(&server, OTHER + 4, &[0x40], false).unwrap();
     receive(&server, OTHER + 4, &[0x21, 1, 2, 3], false).unwrap();

@@ -54,7 +54,7 @@ impl State {
                 while !bytes.is_empty() {
                     let before = self.decoder.inserted();
                     self.decoder.receive_one(&mut bytes).map_err(qpack_error)?;
-                    // Before the next insertion, which may evict an entry.
+                    // Blocked sections are resumed before the next insertion, which may evict an entry that they need.
                     if !self.blocked.is_empty() && self.decoder.inserted() > before {
                         self.resume_blocked()?;
                     }

@@ -12,7 +12,7 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (octets, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
     let value = octets.iter().fold(0_u64, |value, octet| value << 8 | u64::from(*octet));
-    // Without the two bits of the length.
+    // The two bits of the length are removed.
     Some(value & (u64::MAX >> (64 - 8 * len + 2)))
 }
 

@@ -9,7 +9,7 @@ mod qpack;
 
 #[test]
 fn streams_of_http3() {
-    // Streams, types and small lengths, and what stands in field sections.
+    // Bytes of streams, types and small lengths, and of field sections.
     let alphabet = b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0d\x10\x21\x28\x3f\x40\x50\x51\x80\x81\xc1\xd1\xd7\xff";
     Mutations { count: 10_000, alphabet }.run("http3", http3::check);
 }

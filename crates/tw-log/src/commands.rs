@@ -152,7 +152,7 @@ impl WriterCommands {
     /// Sleeps at most `span` (`None`: without limit) unless `is_due` returns `true`. Returns after a command, a
     /// wake-up, the span, or spuriously.
     pub(crate) fn sleep(&self, rest: SleepState, span: Option<Duration>, is_due: impl FnOnce() -> bool) {
-        // SeqCst: whoever adds a line after `is_due` has looked sees this state and wakes us.
+        // SeqCst: a thread that adds a line after `is_due` was evaluated sees this state and wakes the writer.
         self.state.store(rest as u8, SeqCst);
         if !is_due() && !self.has_pending() {
             match span {

@@ -163,7 +163,7 @@ impl ErrorLog {
 impl ErrorTarget {
     /// Queues a line, which ends with a line feed.
     fn push(&self, line: &[u8], level: Level, time: LineTime) {
-        // A dropped line is counted by its sink; there is nobody else to tell.
+        // A dropped line is counted by its sink, and cannot be reported elsewhere.
         let _ = match &self.syslog {
             None => self.sink.push_urgent(&[line]),
             Some(head) => {
@@ -207,7 +207,7 @@ impl Line {
     fn new(unix_s: i64, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) -> Self {
         let mut line = Self { bytes: [0; LINE_MAX], len: 0 };
         line.put(&time::error_time(unix_s));
-        // Two system calls that never wait; a cached value would be wrong after fork().
+        // These system calls never wait; a cached value would be wrong after fork().
         let pid = std::process::id();
         let tid = rustix::thread::gettid().as_raw_nonzero();
         // An error only says that the line is full.
@@ -255,7 +255,7 @@ impl fmt::Write for Line {
 /// Writes to `log`, or to standard error if it has no targets. Waits for standard error: writer threads only.
 pub(crate) fn write_or_stderr(log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
     if log.targets.is_empty() {
-        // There is nobody left to tell about a failure here.
+        // A failure to write to standard error cannot be reported.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let line = Line::new(now.as_secs().cast_signed(), level, None, message);
         let _ = io::Write::write_all(&mut io::stderr(), line.bytes());

@@ -68,7 +68,7 @@ impl JsonLine {
         let zone = Text(zone);
         line.string("time", format_args!("{seconds}.{:03}{zone}", time.ms), ROOM);
         line.string("level", format_args!("{level}"), ROOM);
-        // Two system calls that never wait; a cached value would be wrong after fork().
+        // These system calls never wait; a cached value would be wrong after fork().
         line.number("pid", std::process::id().into());
         line.number("tid", rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into());
         if let Some(connection) = connection {
@@ -191,7 +191,7 @@ impl fmt::Write for Escaped<'_> {
                 '\t' => self.line.put_before(b"\\t", self.end),
                 // Line breaks and commands of terminals in any encoding.
                 character if character.is_control() => {
-                    // All of them are below U+00A0.
+                    // All control characters are below U+00A0.
                     let code = u32::from(character) as usize;
                     let digits = [HEX[code >> 4 & 15], HEX[code & 15]];
                     self.line.put_before(&[b'\\', b'u', b'0', b'0', digits[0], digits[1]], self.end)

@@ -110,7 +110,7 @@ impl Pool {
                 match word.compare_exchange_weak(seen, seen & !(1 << bit), AcqRel, Acquire) {
                     Ok(_) => {
                         let slot = index * 64 + bit as usize;
-                        // Never contended: the bit was ours to clear.
+                        // The lock is never contended, because this thread has cleared the bit.
                         let mut bytes = mem::take(&mut *lock(&self.slots[slot]));
                         bytes.reserve_exact(self.chunk_size);
                         return Some(Chunk { slot, bytes });
@@ -234,7 +234,7 @@ impl Ring {
     pub(crate) fn take(&self, taken: &mut TakenLines) {
         for shard in self.shards.iter().filter(|shard| shard.pending.swap(false, SeqCst)) {
             let old = shard.active.load(Relaxed);
-            // From here on, producers go to the other side; one that is still in this one is waited for, one copy long.
+            // From here on, producers use the other side; a producer that still copies into this one is waited for.
             shard.active.store(1 - old, SeqCst);
             // A side in which a thread panicked stays as it is; the process ends, and lines go to the other shards until then.
             let Some(mut side) = shard.sides[old].lock_if_unpoisoned() else { continue };
@@ -265,7 +265,7 @@ impl Shard {
     fn try_active(&self) -> Option<FatalMutexGuard<'_, Side>> {
         let active = self.active.load(SeqCst);
         let side = self.sides[active].try_lock_if_unpoisoned()?;
-        // The writer may have turned and taken this side meanwhile; what goes into it now would be overtaken.
+        // The writer may have switched sides and taken this one meanwhile; a line added to it now would be overtaken.
         (self.active.load(SeqCst) == active).then_some(side)
     }
 }

@@ -125,7 +125,7 @@ impl Sink {
     }
 
     fn new(target: Target, output: Output, config: SinkConfig, reports: Weak<Mutex<ErrorLog>>) -> Self {
-        // The first use of the zone reads files; this is the last moment when that disturbs nobody.
+        // The first use of the time zone reads files, which must not happen on a logging thread later.
         crate::time::zone();
         let ring = Ring::new(config.ring_size);
         let counts = Counts::default();
@@ -308,7 +308,7 @@ fn open_for_appending(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes()));
     let opened = options.open(path).or_else(|error| match error.raw_os_error() {
-        // Its own reader, so that it can be written to.
+        // Opening a pipe for reading, too, makes it its own reader, so that it can be written to.
         Some(NXIO) => options.read(true).open(path),
         _ => Err(error),
     });

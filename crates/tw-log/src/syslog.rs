@@ -54,7 +54,7 @@ impl SyslogHead {
 
     /// Appends it. `unix_s`: seconds since 1970. Allocates only if `out` has to grow.
     pub fn push(&self, out: &mut Vec<u8>, severity: Level, unix_s: i64) {
-        // A severity is a level whose numbers begin at zero.
+        // Severities are levels whose numbers begin at zero.
         let priority = u32::from(self.facility.0) * 8 + (severity as u32 - 1);
         // A Vec takes every write.
         let _ = write!(out, "<{priority}>");
@@ -183,7 +183,7 @@ impl Datagrams {
 fn connect(server: &SyslogServer) -> io::Result<Socket> {
     match server {
         SyslogServer::Inet(address) => {
-            // Not bound first, as std would: a sandbox need not allow that.
+            // The socket is not bound first, as std would do: a sandbox need not allow that.
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let family = match address {
                 SocketAddr::V4(_) => AddressFamily::INET,

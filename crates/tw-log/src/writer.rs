@@ -182,7 +182,7 @@ impl Writer {
             self.sleep();
             let deadline = batch.flush.map(|flush| Instant::now() + flush);
             let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // A wake-up may be left over from an earlier line, so that what was waited for is looked at again.
+            // A wake-up may be left over from an earlier line, so the conditions are checked again.
             while ring.is_pending()
                 && !self.shared.is_batch_full()
                 && !commands.has_pending()
@@ -272,7 +272,7 @@ impl Writer {
                     self.shared.counts.written_bytes.add(n as u64);
                 }
                 Err(Errno::INTR) => {}
-                // Somebody made the description non-blocking: a terminal or a pipe we share.
+                // Another process made the open file description non-blocking: it is a terminal or a pipe that is shared.
                 Err(Errno::AGAIN) => {
                     if !is_writable(file.as_fd()) && self.shared.commands.has_pending() {
                         return Wrote::Part;

@@ -96,12 +96,12 @@ fn shutdown_waits_for_unused_logs() {
     let (sinks, dir) = setup();
     let (path, mut reader) = stalled(&dir);
     let sink = sinks.open(&path, SinkConfig::default()).unwrap();
-    // More than the pipe takes.
+    // The line is longer than the pipe takes.
     let line = [b'x'; 3 * 4096];
     assert_eq!(sink.push(&line), PushResult::Queued);
     drop(sink);
     assert_eq!(sinks.flush_and_close(Instant::now()), CloseResult::Late);
-    // Also when another log was opened since.
+    // The writer is still late after another log was opened.
     let other = sinks.open(&dir.join("other.log"), SinkConfig::default()).unwrap();
     drop(other);
     assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(50)), CloseResult::Late);
@@ -279,7 +279,7 @@ fn stalled_log_does_not_delay_the_shutdown() {
     let sink = sinks.open(&path, SMALL).unwrap();
     let _ = fill(&sink);
     assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(20)), CloseResult::Late);
-    // Lets the writer go: its next write fails, and it has been told to close.
+    // The writer goes on: its next write fails, and it has been told to close.
     drop(reader);
     assert_eq!(sink.flush_and_close(soon()), CloseResult::Late);
     assert!(sink.counts().dropped.value() > 1);
@@ -623,7 +623,7 @@ fn pipe_without_a_reader_is_opened_and_keeps_its_lines() {
     let reader = File::open(&path).unwrap();
     assert_eq!(rustix::io::read(&reader, &mut line).unwrap(), 5);
 
-    // With a reader it is opened for writing alone: a reader that leaves is noticed.
+    // A pipe with a reader is opened for writing only, so that the end of the reader is noticed.
     let with_reader = tw_log::open_log(&path).unwrap();
     assert!(rustix::io::read(&with_reader, &mut line).is_err());
 }

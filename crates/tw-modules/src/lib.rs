@@ -54,7 +54,7 @@ pub static MODULES: &[Module] = &[
     // Rewrite phases. Traces begin before a rewrite can answer.
     Module::of::<logging::otel::Otel>("otel"),
     Module::of::<rewriting::rewrite::Rewrite>("rewrite"),
-    // Before everything that reads fields of requests or adds to those of responses.
+    // Before all modules that read fields of requests or add fields to responses.
     Module::of::<rewriting::headers_more::HeadersMore>("headers_more"),
     // Post-read and preaccess.
     Module::of::<rewriting::real_ip::RealIp>("real_ip"),
@@ -134,7 +134,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<logging::vts::Vts>("vts"),
     Module::of::<every_protocol::log::AccessLog<Request>>("log"),
     Module::of::<logging::session_log::SessionLog>("session_log"),
-    // Beside requests; after those that pass them on.
+    // Health checks are no phase of requests; they follow the modules whose upstream settings they use.
     Module::of::<gateways::health_check::HealthChecks>("health_check"),
 ];
 
@@ -165,7 +165,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<stream::stream_status_zone::StreamStatusZone>("stream_status_zone"),
     // Log.
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
-    // Beside sessions; after the module that passes them on.
+    // Health checks are no phase of sessions; they follow the module whose upstream settings they use.
     StreamModule::of::<stream::stream_health_check::StreamHealthChecks>("stream_health_check"),
 ];
 

@@ -69,7 +69,7 @@ pub fn connect_datagrams(to: &Addr, options: &ConnectOptions) -> io::Result<Data
         Domain::UNIX => rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new_unnamed())?,
         _ => {
             bind(&socket, options)?;
-            // Not known before Linux 5.0: then each datagram comes as a message of its own.
+            // Before Linux 5.0 this fails, and each datagram comes as a message of its own.
             let _ = tw_sys::sockopt::set_udp_gro(&socket, true);
         }
     }
@@ -98,7 +98,7 @@ fn bind(socket: &RawSocket, options: &ConnectOptions) -> io::Result<()> {
             SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
         }
     } else if from.port() == 0 {
-        // Not known before Linux 4.2: then there are fewer ports, and nothing else.
+        // Before Linux 4.2 this fails, and fewer ports are available.
         let _ = tw_sys::sockopt::set_ip_bind_address_no_port(socket, true);
     }
     socket.bind(&from.into())

@@ -159,7 +159,7 @@ fn parse_v2(sent: &[u8]) -> Result<Option<(Header, usize)>, HeaderError> {
                 addrs_v2::<16>(rest, |ip| Ipv6Addr::from(ip).into()).ok_or(HeaderError::Short)?;
             (Some(addrs), tlvs)
         }
-        // "LOCAL", datagrams, Unix sockets and what is not defined yet: skipped whole.
+        // "LOCAL", datagrams, Unix sockets and undefined values are skipped as a whole.
         _ => (None, <&[u8]>::default()),
     };
     Ok(Some((Header { addrs, tlvs: tlvs.into() }, len)))
@@ -286,7 +286,7 @@ pub fn write_v2(out: &mut Vec<u8>, kind: SocketKind, src: &Addr, dst: &Addr, tlv
     let mut body = Vec::new();
     let (command, family) = match (src.inet(), dst.inet()) {
         (Some(src), Some(dst)) => {
-            // Addresses of IPv4 that come by a socket of IPv6 are those of IPv4, if both are.
+            // If both addresses are IPv4-mapped, as on an IPv6 socket, they are sent as IPv4 addresses.
             let family = match (src.ip().to_canonical(), dst.ip().to_canonical()) {
                 (IpAddr::V4(src), IpAddr::V4(dst)) => {
                     body.extend_from_slice(&src.octets());

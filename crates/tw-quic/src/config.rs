@@ -169,7 +169,7 @@ impl TransportConfig {
             .send_window(SEND_WINDOW_MIN)
             .max_idle_timeout(Some(varint(settings.idle_ms()).into()))
             .crypto_buffer_size(hello::HELLO_SIZE_MAX)
-            // No protocol of ours has datagrams (RFC 9221).
+            // None of the protocols served uses datagrams (RFC 9221).
             .datagram_receive_buffer_size(None)
             .datagram_send_buffer_size(0)
             .mtu_discovery_config(Some(discovery))

@@ -145,7 +145,7 @@ impl Connection {
         let outcome = shared.with(|engine| read(engine, stream, max))?;
         let outcome = match outcome {
             Read::Data(bytes, sends) => {
-                // More credit for the client, if it is worth a packet.
+                // The client gets more credit, if that is worth a packet.
                 if sends {
                     shared.queue();
                 }
@@ -182,7 +182,7 @@ impl Connection {
         if !stream.can_be_written() {
             return Poll::Ready(Err(StreamError::NotOpen));
         }
-        // The engine takes an empty chunk for the end of what there is.
+        // The engine takes an empty chunk for the end of the data.
         let first = chunks.iter().position(|chunk| !chunk.is_empty()).unwrap_or(chunks.len());
         let last = chunks.len().min(first + CHUNKS_MAX);
         let chunks = chunks.get_mut(first..last).unwrap_or_default();
@@ -197,7 +197,7 @@ impl Connection {
             }
             Err(engine::WriteError::Blocked) => {
                 remember(&mut shared.waiters.borrow_mut().streams.entry(stream).or_default().write, cx);
-                // The engine tells the client that it is blocked.
+                // The engine sends a frame that says that it is blocked.
                 shared.queue();
                 return Poll::Pending;
             }

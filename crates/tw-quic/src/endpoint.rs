@@ -337,7 +337,7 @@ impl EndpointState {
 
     /// Calls the engine. `None` if it has panicked: what the panic concerns has been ended.
     pub(crate) fn guard<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        // All that a panic may leave half changed is thrown away.
+        // State that a panic may leave half changed is dropped.
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(done) => Some(done),
             Err(_) => {
@@ -364,7 +364,7 @@ impl EndpointState {
                 shared.ended(ConnectionError::EngineFailed);
                 shared.free();
             }
-            // Its parts may be half changed: a second panic here must not end the loop.
+            // Parts of the connection may be half changed: a second panic here must not end the loop.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(old)));
             return;
         }

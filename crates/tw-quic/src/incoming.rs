@@ -162,7 +162,7 @@ impl IncomingConnection {
         *self.endpoint.driver.borrow().reserved.lock() = Some(id);
         start.set(Some(session));
         let outcome = self.start(now, config, settings);
-        // Where no connection was made, nobody has used them.
+        // If no connection was made, these values were not used.
         start.set(None);
         self.endpoint.driver.borrow().reserved.lock().take();
         let count = |statistics: &mut EndpointStatistics| match &outcome {

@@ -150,7 +150,7 @@ impl HostKeys {
     /// A new connection ID.
     pub(crate) fn new_id(&self, origin: Origin) -> [u8; CONNECTION_ID_LEN] {
         let mut id = [0; CONNECTION_ID_LEN];
-        // Without random numbers no handshake succeeds either.
+        // An error is ignored, because without random numbers no handshake succeeds either.
         let _ = rand::fill(&mut id);
         if let Some(name) = id.first_chunk_mut() {
             *name = self.current().name;
@@ -325,7 +325,7 @@ impl engine::ConnectionIdGenerator for ConnectionIds {
     fn validate(&self, id: &engine::ConnectionId) -> Result<(), engine::InvalidCid> {
         match self.keys.origin(id) {
             Some(_) if self.foreign.is_ignored.load(Ordering::Relaxed) => Ok(()),
-            // Of this endpoint: the client learns that its connection is lost.
+            // The connection belonged to this endpoint: the client learns that it is lost.
             Some(origin) if origin == self.own => Ok(()),
             Some(origin) => {
                 self.foreign.note(origin);
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(second.reset_token(&id), token);
         assert_eq!(first.origin(&id), Some(ORIGIN));
         assert_ne!(second.origin(&id), Some(ORIGIN), "its loops are nobody's business");
-        // After a rotation, with a clock that is behind, and of the engine of QUIC.
+        // The reset token is the same after a rotation, on a server whose clock is behind, and in the engine.
         one.set(&[1, 2, 3], Some(1));
         let next = first.new_id(ORIGIN);
         assert_ne!(next[..NAME_LEN], id[..NAME_LEN]);
@@ -412,7 +412,7 @@ mod tests {
         // An unknown secret gives some token, which no client knows.
         two.set(&[3], Some(0));
         assert_ne!(second.reset_token(&id), token);
-        // Without a recent secret, those of the server are used again.
+        // Without a recent shared secret, the server's own keys are used again.
         one.set(&[1], None);
         assert_eq!(first.new_id(ORIGIN)[..NAME_LEN], own[..NAME_LEN]);
         assert_eq!(first.reset_token(&id), token);

@@ -135,7 +135,7 @@ impl PeerAddress {
             None => Allowance { address, received: 0, sent: 0 },
         };
         if self.allowances.len() >= UNVALIDATED_ADDRESSES_MAX {
-            // An address that is forgotten begins anew: nothing more may leave for it than what comes from it then allows.
+            // A forgotten address begins anew: it gets no more bytes than it allows by what it sends from then on.
             let current = self.current();
             let oldest = self.allowances.iter().position(|one| one.address != current).unwrap_or(0);
             self.allowances.remove(oldest);

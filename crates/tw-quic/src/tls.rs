@@ -236,7 +236,7 @@ impl crypto::ServerConfig for SessionStart {
         let sealed =
             key.and_then(|key| key.seal_in_place_separate_tag(nonce, Aad::from(pseudo_packet), &mut []));
         let mut tag = [0; 16];
-        // Of key and input nothing depends on the packet; a tag of zeros would be ignored by the client.
+        // Sealing fails independently of the packet, if at all; the client would ignore a tag of zeros.
         if let Ok(sealed) = sealed {
             tag.copy_from_slice(sealed.as_ref());
         }
@@ -301,7 +301,7 @@ impl SessionState {
     fn handshake(&self) -> Result<&BegunSession, engine::TransportError> {
         match self {
             Self::Handshake(begun) => Ok(begun),
-            // A client has nothing to say after the handshake (RFC 9001, section 6).
+            // A client sends no TLS messages after the handshake (RFC 9001 section 6).
             Self::Complete(_) => Err(failure(UNEXPECTED_MESSAGE, "message after the handshake")),
             Self::Failed(error) => Err(error.clone()),
         }

@@ -499,7 +499,7 @@ fn datagram_of_another_loop_is_passed_on() {
         other.receive(net.now, net.client_address, &datagram);
     }
     assert_eq!(other.elsewhere, [Origin { process: 1, event_loop: 2 }]);
-    // Once that loop has ended, the client is told.
+    // Once that loop has ended, the client gets a reset.
     net.client.write(stream, &[0; 100]);
     for bytes in net.client.datagrams(net.now) {
         let datagram = Datagram { bytes: &bytes, peer: net.client_address, local: None, ecn: 0 };
@@ -520,7 +520,7 @@ fn client_moves_to_another_address() {
     net.client_address = "198.51.100.7:50001".parse().unwrap();
     net.client.engine.connection.ping();
     net.flush();
-    // Not before the new path is validated.
+    // The address does not change before the new path is validated.
     assert_eq!(connection.peer(), old);
     net.echo(&vec![1; 20_000]);
     net.until("validation", |net| connection.peer() == net.client_address);
@@ -572,10 +572,10 @@ fn ping(net: &mut Net) -> Vec<u8> {
 
 #[test]
 fn moved_client_gets_three_times_its_bytes_until_it_has_answered() {
-    // Another port, and another network, of whose path nothing is known.
+    // One client moves to another port, one to another network, about whose path nothing is known.
     for (seed, moved) in [(31, "198.51.100.7:50001"), (32, "203.0.113.9:50000")] {
         let (mut net, connection, mut receive) = download(seed);
-        // All that is under way is lost with the old path.
+        // All datagrams in flight are lost with the old path.
         net.flying.clear();
         let datagram = ping(&mut net);
         net.client_address = moved.parse().unwrap();
@@ -620,7 +620,7 @@ fn datagrams_are_as_large_as_route_and_path_and_client_take() {
         assert!(sizes.contains(&mtu), "{mtu} for {client} and {path}");
         assert_eq!(net.client.largest_datagram, usize::from(mtu), "{client} and {path}");
     }
-    // On the Internet, the route matters no more.
+    // On the Internet, the MTU of the route does not count.
     let mut net = Net::with(&Authority::new(), (41, Faults::default()), RetryPolicy::UnderLoad, |settings| {
         ClientSettings { datagram_size_max: ANY_SIZE, ..settings }
     });
@@ -638,7 +638,7 @@ fn path_that_carries_large_datagrams_no_more_gets_small_ones() {
     net.path_size = 1400;
     net.echo(&vec![2; 500_000]);
     assert_eq!(connection.statistics().mtu, 1200);
-    // After a minute, the path is searched again.
+    // The path is searched again after a minute.
     for _ in 0..14 {
         net.now += Duration::from_secs(5);
         net.echo(b"later");
@@ -652,7 +652,7 @@ fn path_that_carries_large_datagrams_no_more_gets_small_ones() {
 
 #[test]
 fn moved_client_gets_small_datagrams_until_its_new_path_is_searched() {
-    // Another port, and another network.
+    // One client moves to another port, one to another network.
     for (seed, moved) in [(43, "10.1.2.3:50001"), (44, "10.9.8.7:50000")] {
         let mut net = private(seed, ANY_SIZE);
         let connection = net.connected().clone();
@@ -798,7 +798,7 @@ fn reset_is_found_without_reading() {
     net.until("reset", |_| connection.poll_reset(reset, cx) == Poll::Ready(0x77));
     assert!(connection.poll_reset(reset, cx).is_pending(), "it is told once");
     assert_eq!(connection.poll_read(reset, cx, 100), Poll::Ready(Err(StreamError::NotOpen)));
-    // The reset that answers STOP_SENDING tells nothing.
+    // A reset in response to STOP_SENDING is not reported.
     connection.stop_sending(stopped, 0x10c);
     net.until("stop", |net| net.client.stopped.get(&streams[1]) == Some(&0x10c));
     net.client.reset(streams[1], 0x10c);
@@ -979,7 +979,7 @@ fn panic_of_the_engine_ends_one_connection() {
     let authority = Authority::new();
     let mut net = Net::with(&authority, (21, Faults::default()), RetryPolicy::UnderLoad, |settings| settings);
     let first = net.connected().clone();
-    // The second client shows a certificate, whose verification panics.
+    // The second client has a certificate, whose verification panics.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         rustls::ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]).unwrap();
@@ -1000,7 +1000,7 @@ fn panic_of_the_engine_ends_one_connection() {
     assert_eq!(broken.close_reason(), Some(ConnectionError::EngineFailed));
     let cx = &mut Context::from_waker(Waker::noop());
     assert_eq!(broken.poll_accept_bidi(cx), Poll::Ready(Err(ConnectionError::EngineFailed)));
-    // Its neighbour and the next client go on.
+    // The first connection and the next client are not affected.
     net.server.tls = usual;
     (net.client, net.client_address) = (old, old_address);
     net.echo(b"still there");

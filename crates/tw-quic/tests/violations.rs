@@ -119,7 +119,7 @@ fn frames_that_violate_the_protocol() {
         ("NEW_CONNECTION_ID of 21 bytes", new_id(1, 0, 21), &[FRAME_ENCODING_ERROR]),
         (
             "more connection IDs than are stored",
-            // As long as the client's own one, which the server gives up for them.
+            // The identifiers are as long as the client's own one, which the server retires for them.
             (1..9).flat_map(|sequence| new_id(sequence, 0, SOURCE.len())).collect(),
             &[CONNECTION_ID_LIMIT_ERROR],
         ),
@@ -296,7 +296,7 @@ fn floods_of_frames_cost_no_more_than_they_send() {
     let path_challenges = |_, _: &mut RawClient| [vec![0x1a], vec![1; 8]].concat().repeat(100);
     let (sent, server, _) = flood(100, path_challenges);
     assert!(sent <= server.received, "PATH_CHALLENGE: {sent}");
-    // Each retired ID is replaced by another one; none is kept beyond the limit.
+    // Each retired connection ID is replaced by another one; none is kept beyond the limit.
     let retire = |at: usize, _: &mut RawClient| frame(0x19, &[at as u64]);
     let (sent, server, client) = flood(300, retire);
     assert!(sent <= server.received * 3, "RETIRE_CONNECTION_ID: {sent}");
@@ -309,7 +309,7 @@ fn floods_of_frames_cost_no_more_than_they_send() {
         [stream(0xa, &[id, 1], b"x"), frame(4, &[id, 7, 1])].concat()
     };
     let (_, server, _) = flood(1000, resets);
-    // Its streams are open until it has acknowledged their ends.
+    // Streams are open until their ends are acknowledged.
     let reason = server.connections[0].close_reason();
     let is_limit = |error: &ConnectionError| {
         matches!(error, ConnectionError::Violation { code: STREAM_LIMIT_ERROR, .. })

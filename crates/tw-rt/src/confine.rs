@@ -92,7 +92,7 @@ fn restrict_processes(rules: &mut Rules) -> Result<(), seccompiler::BackendError
     for call in [nr::SYS_kill, nr::SYS_tgkill, nr::SYS_rt_sigqueueinfo, nr::SYS_rt_tgsigqueueinfo] {
         rules.insert(call, vec![rule([differs(0, own)?])?]);
     }
-    // Its argument is a thread, not a process. The library of musl ends a process by it.
+    // The argument of `tkill` is a thread, not a process. musl's `abort` uses it.
     #[cfg(not(target_env = "musl"))]
     rules.insert(nr::SYS_tkill, Vec::new());
     rules.insert(nr::SYS_prlimit64, vec![rule([differs(0, 0)?, differs(0, own)?])?]);
@@ -108,7 +108,7 @@ fn restrict_sockets(rules: &mut Rules, needs: ConfineOptions) -> Result<(), secc
         nr::SYS_socket,
         vec![
             rule([differs(0, unix)?, differs(0, inet)?, differs(0, inet6)?])?,
-            // No packets of its own, whatever the capabilities.
+            // Raw sockets are refused, whatever the capabilities.
             rule([has(1, SOCKET_KIND, bits(nr::SOCK_RAW))?])?,
         ],
     );
@@ -140,7 +140,7 @@ fn restrict_terminals(rules: &mut Rules) -> Result<(), seccompiler::BackendError
 
 /// Restricts executable memory.
 fn restrict_memory(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
-    // All that is run is there already. A file may be one that the process has written, whatever directory it is in, or memory (memfd).
+    // All code is mapped already. A file may be one that the process has written, whatever directory it is in, or memory (memfd).
     let exec = bits(nr::PROT_EXEC);
     for call in [nr::SYS_mmap, nr::SYS_mprotect, nr::SYS_pkey_mprotect] {
         rules.insert(call, vec![rule([has(2, exec, exec)?])?]);
@@ -203,7 +203,7 @@ fn by_number_first(mut program: BpfProgram) -> Option<BpfProgram> {
         EVERY_REQUEST.iter().flat_map(|call| when_equal(*call, nr::SECCOMP_RET_ALLOW)).collect();
     first.extend(when_equal(nr::SYS_clone3, errno(nr::ENOSYS)));
     first.extend([step(IF_NOT_LESS, X32, 0, 1), step(RETURN, errno(nr::EPERM), 0, 0)]);
-    // Jumps are counted from where they stand and lead forward, within what stays together.
+    // Jumps are relative and lead forward, and none crosses this position.
     program.splice(at..at, first);
     Some(program)
 }

@@ -116,11 +116,11 @@ impl DatagramSocket {
         if readable.is_ready() || self.peers == DatagramPeers::Many || self.event.get() == ErrorEvent::Seen {
             return readable;
         }
-        // The kernel tells an error with the readiness to send, which it tells anew with every event.
+        // The kernel reports an error together with the readiness to send, which it reports anew with every event.
         let event = self.watched.poll_send_ready(cx);
         if event.is_ready() {
             self.forget_writable();
-            // After an error it can be sent to for good.
+            // After an error the socket stays writable.
             let is_error = self.watched.poll_send_ready(cx).is_ready();
             self.event.set(if is_error { ErrorEvent::Seen } else { ErrorEvent::None });
             self.asks_kernel.set(true);
@@ -157,7 +157,7 @@ impl DatagramSocket {
             Ok(received)
         });
         if received > 0 && received < tw_sys::datagram::BATCH && self.peers == DatagramPeers::One {
-            // The readiness to send came with the one to receive, and tells nothing more. After an error it stays.
+            // The readiness to send came with that to receive, and means nothing more. After an error it stays.
             self.forget_writable();
         }
         if received > 0 { Ok(received) } else { outcome }

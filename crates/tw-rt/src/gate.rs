@@ -123,7 +123,7 @@ impl GatedListener {
     /// Waits until the socket had something to take. It may be gone.
     pub async fn ready(&self) -> io::Result<()> {
         match &self.gate {
-            // The kernel says it again for as long as there is something.
+            // The kernel reports the event again as long as connections are pending.
             Some(gate) => {
                 gate.bell.readable().await?;
                 let heard: io::Result<()> =

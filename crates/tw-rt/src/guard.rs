@@ -93,7 +93,7 @@ const ALLOWED: &[i64] = &[
     nr::SYS_sched_yield,
     nr::SYS_sigaltstack,
     nr::SYS_tgkill,
-    // How musl's `abort` ends the process.
+    // musl's `abort` ends the process by this call.
     #[cfg(target_env = "musl")]
     nr::SYS_tkill,
     // Clocks, where they are no plain memory reads, and randomness.
@@ -123,14 +123,14 @@ const CONDITIONAL: &[Conditional] = &[
     Conditional { call: nr::SYS_read, index: 2, mask: u64::MAX, values: &[8] },
     Conditional { call: nr::SYS_write, index: 2, mask: u64::MAX, values: &[8] },
     Conditional { call: nr::SYS_write, index: 0, mask: WHOLE, values: &[nr::STDERR_FILENO as u64] },
-    // From the page cache or not at all.
+    // Reads from the page cache only.
     Conditional {
         call: nr::SYS_preadv2,
         index: 5,
         mask: nr::RWF_NOWAIT as u64,
         values: &[nr::RWF_NOWAIT as u64],
     },
-    // From a file system that is memory: who reads says so by this flag, because tmpfs and procfs refuse `RWF_NOWAIT`.
+    // Reads from a file system in memory are marked by this flag, because tmpfs and procfs refuse `RWF_NOWAIT`.
     Conditional { call: nr::SYS_preadv2, index: 5, mask: u64::MAX, values: &[nr::RWF_HIPRI as u64] },
     // Only as a look at names that an open file pins: see `tw_disk::Disk::recheck_now`.
     Conditional {

@@ -35,7 +35,7 @@ pub fn locked_memory() -> Option<u64> {
 pub fn raise_locked_memory() {
     let hard = getrlimit(Resource::Memlock).maximum;
     let raise = |limit| setrlimit(Resource::Memlock, Rlimit { current: limit, maximum: limit });
-    // Without the privilege, the limit that holds anyway. Who locks memory says what it lacks.
+    // Without the privilege, the existing limit holds. The code that locks memory reports what is missing.
     let _ = raise(None).or_else(|_| raise(hard));
 }
 

@@ -171,7 +171,7 @@ impl<M: Send + 'static> LoopThread<M> {
         let inbox_stats = Arc::clone(&stats);
         // The receiver waits for the outcome, so sending it cannot fail.
         let run = move || {
-            // Behind the tasks, however they end.
+            // Dropped after the tasks, however they end.
             let _end = end;
             match turns.build() {
                 Err(e) => drop(started.send(Err(e))),

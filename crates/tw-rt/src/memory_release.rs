@@ -19,7 +19,7 @@ thread_local! {
 /// Calls `free` on this thread at every [release](MemoryRelease), to free what the thread keeps for later use. Each
 /// call adds a function, for good.
 pub fn on_memory_release(free: fn()) {
-    // At the end of a thread everything is freed anyway.
+    // When a thread ends, its memory is freed anyway.
     let _ = FREE.try_with(|all| all.borrow_mut().push(free));
 }
 

@@ -128,7 +128,7 @@ impl Signals {
     }
 
     fn poll(&self, timeout: Option<Duration>) -> io::Result<()> {
-        // A span beyond what the kernel can count is for ever.
+        // A timeout beyond the range of the kernel means to wait for ever.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -206,7 +206,7 @@ impl Socket {
                     Err(e) => return Poll::Ready(e),
                 }
             }
-            // There is input in front of the end: only what the loop is told of the end itself counts from here on.
+            // Input precedes the end: from here on only the notification of the end itself counts.
             self.input.set(Input::LeftThere);
             let mut state = self.state.borrow_mut();
             let watched = match state.watched(self.kind) {
@@ -301,7 +301,7 @@ impl Socket {
 
     /// Address of the peer; `None` of a Unix socket without a name.
     pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
-        // Of one without a name the kernel tells the family alone.
+        // For a peer without a name the kernel returns only the family.
         let is_named = |addr: &SocketAddrAny| {
             addr.address_family() != AddressFamily::UNIX || addr.addr_len() as usize > size_of::<u16>()
         };
@@ -332,7 +332,7 @@ impl Socket {
     fn settle_nodelay(&self) {
         if let NoDelay::Wanted | NoDelay::Due = self.nodelay.get() {
             self.nodelay.set(NoDelay::Set);
-            // Without it, what is written is only a little later.
+            // An error is ignored: without the option, bytes are only sent a little later.
             let _ = self.if_tcp(|fd| sockopt::set_tcp_nodelay(fd, true));
         }
     }
@@ -390,7 +390,7 @@ impl Socket {
         };
         if direction == Direction::Read && self.input.get() == Input::LeftThere {
             let outcome = self.with_fd(call);
-            // As much as was asked for: there may be more, which the loop was told of before.
+            // The read returned all bytes that were asked for: there may be more, of which the loop was notified before.
             if !matches!(outcome, Ok(n) if n == wanted) {
                 self.input.set(Input::AsNotified);
             }

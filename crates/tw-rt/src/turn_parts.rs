@@ -147,7 +147,7 @@ pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
             return (TurnParts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
         }
         let ran = on_processor();
-        // Of all turns since the last look: how much of it is this one's cannot be told, but the others were short.
+        // The value covers all turns since the last look. The share of this turn is unknown, but the others were short.
         let measured = turn + meter.unread.take();
         let off = measured.saturating_sub(ran.saturating_sub(meter.ran.replace(ran)));
         if off < SLIGHT {
@@ -255,7 +255,7 @@ mod tests {
             let (_silent, never) = mpsc::channel::<()>();
             parts_of(move || assert!(never.recv_timeout(30 * MS).is_err()))
         };
-        // On a busy machine it may get its processor too late to sleep for all of the time.
+        // On a busy machine the thread may get its processor too late to sleep for the whole time.
         let slept = (0..50).map(|_| sleep()).find(|parts| parts.of(Cause::Kernel) >= 25 * MS);
         let parts = slept.expect("one of fifty sleeps");
         assert!(parts.of(Cause::Running) < 20 * MS, "{parts:?}");
@@ -275,14 +275,14 @@ mod tests {
                 std::hint::spin_loop();
             }
         });
-        // As long as this computes, it shares its processor with another that always wants it.
+        // While this thread computes, it shares its processor with another one that is always busy.
         let shares = || {
             parts_of(move || {
                 one.pin_current_thread().unwrap();
                 compute(200 * MS);
             })
         };
-        // On a virtual machine that stands still meanwhile neither has it.
+        // On a virtual machine that stalls meanwhile neither thread has the processor.
         let waited = (0..10).map(|_| shares()).find(|parts| {
             parts.of(Cause::Running) >= 190 * MS && parts.of(Cause::Processor) > parts.of(Cause::Kernel) * 3
         });

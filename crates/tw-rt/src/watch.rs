@@ -152,7 +152,7 @@ impl fmt::Display for Subject {
 
 /// Subject of the task that this thread runs; `None` where there is no loop, and between tasks.
 pub fn subject() -> Option<Subject> {
-    // At the end of a thread nothing runs any more.
+    // When a thread ends, no task runs on it any more.
     LOCAL.try_with(|local| local.activity().and_then(|activity| activity.doing().subject())).ok().flatten()
 }
 

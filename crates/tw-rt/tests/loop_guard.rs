@@ -115,7 +115,7 @@ async fn a_loops_work(file: File) {
     deadline.set(Duration::from_millis(2));
     deadline.elapsed().await;
 
-    // Memory beyond what malloc keeps, and hash seeds.
+    // A loop may allocate memory beyond what malloc keeps, and get hash seeds.
     drop(vec![1_u8; 64 << 20]);
     drop(std::collections::HashMap::from([(1, 2)]));
 
@@ -128,7 +128,7 @@ fn on_guarded_loop(guard: LoopGuard, case: &str) {
     fs::write(&path, [0; 4096]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    // A loop that is told to send files may do so, and all the rest is as before.
+    // A loop that may send files can do so, and all other rules stay.
     let (case, send_file) = match case.strip_prefix("may ") {
         Some(case) => (case, SendFile::Locked),
         None => (case, SendFile::Never),

@@ -56,7 +56,7 @@ static CORE: [Module; 7] = [
     Module::of::<Location>("core"),
     Module::of::<Upstream>("upstream"),
     Module::of::<Acme>("acme"),
-    // Behind what its certificates may come by.
+    // After the modules that its certificates may come from.
     Module::of::<Ssl<Request>>("ssl"),
     Module::of::<Http2>("http2"),
     Module::of::<Http3>("http3"),

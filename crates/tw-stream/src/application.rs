@@ -94,7 +94,7 @@ impl Application for StreamLoop {
         }
     }
 
-    // No async fn: that would hold the connection beside the session for as long as the session lasts.
+    // An `async fn` would hold the connection beside the session for as long as the session lasts.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> {
         phases::run(self.begin_session(connection))
     }

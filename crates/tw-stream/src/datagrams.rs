@@ -138,7 +138,7 @@ impl DatagramSessions {
             by_key: RefCell::default(),
             all: RefCell::default(),
             queued: Cell::new(0),
-            // Others may have sessions already, if the loop is one that a reload has added.
+            // If a reload has added this loop, other loops may have sessions already.
             forwards_until: Cell::new(core.has_siblings().then(|| tw_rt::clock::now() + CHANGE_TIME)),
             listeners: RefCell::default(),
             counts: core.counts.clone(),
@@ -249,7 +249,7 @@ pub(crate) fn receive(
         && let Some(passed) = PassedDatagram::searching(&event_loop.core, listener.id, datagram)
     {
         sessions.remember(listener);
-        // If the other loops have ended meanwhile, it begins a session here.
+        // If the other loops have ended meanwhile, the datagram begins a session here.
         if event_loop.core.pass_searching(passed).is_none() {
             return;
         }

@@ -37,7 +37,7 @@ pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
         }
         None => return Err(SessionStatus::INTERNAL_SERVER_ERROR),
     };
-    // Bytes behind a PROXY protocol header are those of the handshake.
+    // Bytes behind a PROXY protocol header belong to the handshake.
     let early = mem::take(&mut s.preread).to_vec();
     s.received = 0;
     let accepted = accept_tls(&SessionHost(s), socket, early, timeout).await;

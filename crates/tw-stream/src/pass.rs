@@ -68,7 +68,7 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         listen: Rc::new(listen),
         passed: Some(Box::new(passed)),
     };
-    // Its share of the connection is over.
+    // The session of this protocol ends here, the connection does not.
     s.meter.end(SessionStatus::PASSED);
     s.open = None;
     services.serve(connection).await;

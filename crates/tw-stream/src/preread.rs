@@ -75,7 +75,7 @@ pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
 fn read(s: &mut StreamSession, max: usize) -> Result<bool, SessionStatus> {
     let room = max.saturating_sub(s.preread.len());
     let transport = s.transport.connection().cloned();
-    // All that can be looked at of datagrams is the first one.
+    // Of a session over datagrams only the first datagram can be examined.
     let (1.., Some(transport)) = (room, transport) else {
         s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
         return Err(SessionStatus::BAD_REQUEST);

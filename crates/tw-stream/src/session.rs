@@ -222,7 +222,7 @@ impl StreamSession {
 
     /// Takes the connection out of the session; `None` if it has none, or something else has it, too.
     pub(crate) fn take_connection(&mut self) -> Option<Transport> {
-        // The address is that of the socket.
+        // The local address is read from the socket before it is given away.
         self.local_addr();
         match std::mem::replace(&mut self.transport, SessionTransport::Away) {
             SessionTransport::Connection(transport) => match Rc::try_unwrap(transport) {

@@ -80,7 +80,7 @@ impl ReceiveBatch {
         let Self { names, controls, .. } = self;
         let base = self.bytes.as_mut_ptr();
         let mut parts: [libc::iovec; BATCH] = std::array::from_fn(|at| libc::iovec {
-            // In the buffer: its length is that of all messages.
+            // The buffer has room for all messages, so the address is inside.
             iov_base: base.wrapping_add(at * MESSAGE_SIZE).cast(),
             iov_len: MESSAGE_SIZE,
         });
@@ -187,7 +187,7 @@ pub fn joined_count(messages: &[OutgoingMessage<'_>], joining: Joining) -> usize
 /// # Errors
 /// The first message could not be sent, with those that were joined with it.
 pub fn send(fd: impl AsFd, messages: &[OutgoingMessage<'_>], joining: Joining) -> io::Result<usize> {
-    // Most calls send one: the room for sixteen takes longer to be cleared than to be used.
+    // Most calls send one message, for which clearing sixteen headers would take longer than sending.
     match messages {
         [_] => send_up_to::<1>(fd.as_fd(), messages, joining),
         _ => send_up_to::<BATCH>(fd.as_fd(), messages, joining),

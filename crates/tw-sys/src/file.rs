@@ -20,7 +20,7 @@ pub enum WriteBack {
 /// it is no file.
 pub fn write_back(fd: impl AsFd, range: &Range<u64>, what: WriteBack) -> io::Result<()> {
     if range.is_empty() {
-        // For the kernel, no bytes are all of them.
+        // The kernel takes a length of 0 for the rest of the file.
         return Ok(());
     }
     let flags = match what {

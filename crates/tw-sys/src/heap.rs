@@ -109,7 +109,7 @@ impl CountingHeap {
     }
 
     fn add(bytes: isize) {
-        // At the end of a thread there is nothing left to count in.
+        // When a thread ends, its counter may be gone already.
         let _ = COUNT.try_with(|count| {
             let (in_use, peak) = count.get();
             count.set((in_use + bytes, peak.max(in_use + bytes)));

@@ -20,7 +20,7 @@ pub fn take(fd: RawFd) -> io::Result<OwnedFd> {
             "a standard stream is not a handed-over socket",
         ));
     }
-    // To look and to set the flag are two calls: nobody else may look in between.
+    // Reading and setting the flag are two calls, between which no other thread may read it.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: not -1; used only to ask for and set its flags, which fails with EBADF when it is not open.
@@ -65,7 +65,7 @@ mod tests {
             let number = socket.into_raw_fd();
             let try_it = || {
                 start.wait();
-                // Two who have it would close it twice.
+                // Two owners would close the descriptor twice.
                 take(number).map(IntoRawFd::into_raw_fd)
             };
             let taken: Vec<_> = std::thread::scope(|scope| {

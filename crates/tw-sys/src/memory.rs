@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn locked_pages_are_counted_and_unmapped_ones_are_an_error() {
-        // Whole pages, so that nobody else's are meant.
+        // The buffer has whole pages, so that no other memory is affected.
         let kept = vec![1_u8; 64 * 1024];
         let start = kept.as_ptr().addr();
         let middle = kept.as_ptr().addr() + kept.len() / 2;
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn concealed_pages_are_locked_and_not_in_core_files() {
-        // Whole pages, so that nobody else's are meant.
+        // The buffer has whole pages, so that no other memory is affected.
         let kept = vec![1_u8; 64 * 1024];
         // The flags of the mapping that has the middle of it.
         let at = kept.as_ptr().addr() + kept.len() / 2;
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_file_is_locked_as_long_as_it_is_mapped() {
         let dir = tw_testkit::TempDir::new("mapped").unwrap();
-        // Two steps and a bit, which is a page of its own.
+        // The file has two steps and a few bytes, which are on a page of their own.
         let path = dir.write("a", vec![1; 2 * STEP_SIZE + 5]).unwrap();
         let file = File::open(&path).unwrap();
         if !may_lock(3 * STEP_SIZE) {

@@ -51,7 +51,7 @@ numbers! { OLD:
 }
 
 numbers! { NEVER:
-    // Other programs, other processes, other users.
+    // Calls about other programs, processes, and users.
     SYS_execveat, SYS_kcmp, SYS_pidfd_getfd, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_process_madvise,
     SYS_process_mrelease, SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace, SYS_capset,
     SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setregid, SYS_setresgid, SYS_setresuid,

@@ -270,7 +270,7 @@ mod tests {
             // SAFETY: nobody has it any more.
             unsafe { OPENSSL_free(block) }
         }
-        // More than a step: each block is its own.
+        // The blocks take more than one step, and none overlaps another one.
         let blocks: Vec<_> = (0..200_u8)
             .map(|nth| {
                 // SAFETY: any size may be asked for.

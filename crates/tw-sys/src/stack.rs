@@ -31,7 +31,7 @@ const URC_NO_REASON: c_int = 0;
 const URC_NORMAL_STOP: c_int = 4;
 
 unsafe extern "C" {
-    // Of the unwinder that panics use, so it is linked whatever we do.
+    // A function of the unwinder that panics use, which is linked in any case.
     fn _Unwind_Backtrace(
         visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
@@ -209,7 +209,7 @@ pub fn of_thread(thread: i32, timeout: Duration) -> Result<Frames, NoStack> {
     let _one = ASKER.lock().unwrap_or_else(PoisonError::into_inner);
     // A handler that has not come to its end keeps the slot.
     let is_free = [IDLE, DONE].iter().any(|free| {
-        // Acquire: what a handler that was too late has written is written before this one's answer.
+        // Acquire: a late handler has written its result before this one writes.
         SLOT.state.compare_exchange(*free, thread, AcqRel, Relaxed).is_ok()
     });
     if !is_free {

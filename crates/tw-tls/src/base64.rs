@@ -10,7 +10,7 @@ const LINE: usize = 64;
 
 /// Decodes a text. The result is wiped on drop, since it may be a key.
 pub(crate) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>, Malformed> {
-    // As large as they can become, so that they are never moved and no copy stays behind.
+    // The buffer has its final size, so that it is never moved and no copy of the secret stays behind.
     let mut letters = Zeroizing::new(Vec::with_capacity(text.len()));
     // Tools leave control characters at the ends of lines, too.
     letters.extend(text.iter().filter(|byte| **byte > b' '));

@@ -61,7 +61,7 @@ impl<'a> CertificateFields<'a> {
 
     /// `$ssl_client_serial`, in upper case.
     pub fn serial(&self) -> String {
-        // A byte of zeros in front only says that the number is not negative.
+        // A leading zero byte only marks the number as not negative.
         let digits = match self.0.serial {
             [0, digits @ ..] if !digits.is_empty() => digits,
             digits => digits,
@@ -224,7 +224,7 @@ fn one_line(name: &[u8]) -> String {
             push(&mut out, format_args!("{}{name}=", if at == 0 { '/' } else { '+' }));
             for byte in attribute.value.content {
                 match byte {
-                    // So that nobody writes an attribute into the value of another.
+                    // These bytes are escaped, so that a value cannot look like another attribute.
                     b'/' | b'+' => push(&mut out, format_args!("\\{}", char::from(*byte))),
                     b' '..=b'~' => out.push(char::from(*byte)),
                     _ => push(&mut out, format_args!("\\x{byte:02X}")),
@@ -364,7 +364,7 @@ mod tests {
         let name = attribute(&[0x55, 4, 3], "c+d");
         let sets = [wrap(SET, &country), wrap(SET, &[organization, name].concat())].concat();
         let name = wrap(SEQUENCE, &sets);
-        // As `openssl x509 -subject -nameopt` has them: RFC2253, then compat.
+        // The output of `openssl x509 -subject -nameopt`: RFC2253, then compat.
         assert_eq!(rfc_2253(&name), "CN=c\\+d+O=a/b,C=DE");
         assert_eq!(one_line(&name), "/C=DE/O=a\\/b+CN=c\\+d");
         for end in 0..name.len() {
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(facts.fingerprint().len(), 40);
         assert_eq!(facts.not_before(), "Jan  1 00:00:00 2020 GMT");
         assert_eq!(facts.not_after(), "Jan  1 00:00:00 2030 GMT");
-        // From 2026-11-23 to 2030-01-01.
+        // The time from 2026-11-23 to 2030-01-01.
         assert_eq!((facts.days_left(NOW), facts.days_left(NOW + 1)), (1135, 1134));
         assert_eq!((facts.days_left(facts.ends_at() + 1), facts.days_left(u64::MAX)), (0, 0));
     }

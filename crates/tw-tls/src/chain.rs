@@ -101,7 +101,7 @@ fn certificates(
             return Err(ChainError::TooMany(count_max));
         }
         let bytes = section.decode().map_err(bad_pem)?;
-        // A trusted certificate of OpenSSL has something behind it that nobody asks for here.
+        // OpenSSL's trusted certificates have extra data behind them, which is not needed here.
         let bad = |_| ChainError::BadCertificate(number);
         let mut reader = Reader::new(&bytes);
         let der = reader.expect(SEQUENCE).map_err(bad)?.whole;

@@ -50,7 +50,7 @@ impl PeekedHello {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &[u8]| (1..=LABEL_MAX).contains(&label.len()) && label.iter().all(is_plain);
         let last = labels.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-        // No top-level domain is a number, but the last part of an address is, in any of the notations that systems understand.
+        // A top-level domain is never a number, but the last part of an address is, in all notations that systems accept.
         let is_number = last.first().is_some_and(u8::is_ascii_digit)
             && (last.iter().all(u8::is_ascii_digit)
                 || last.get(1).is_some_and(|x| x.eq_ignore_ascii_case(&b'x')));
@@ -153,7 +153,7 @@ fn hello(mut body: &[u8]) -> Option<PeekedHello> {
     while !extensions.is_empty() {
         let kind = u16::from_be_bytes(*take(&mut extensions, 2)?.first_chunk()?);
         if kind == SUPPORTED_VERSIONS {
-            // The length of the list counts, not that of the extension, as in nginx.
+            // As in nginx, the length of the list counts, not that of the extension.
             take(&mut extensions, 2)?;
             vector_8(&mut extensions)?;
             hello.version = TLS_1_3;

@@ -278,7 +278,7 @@ mod tests {
             "771,4865-4866-4867-49195-49199-49196-49200-52393-52392-49171-49172-156-157-47-53,\
              27-0-51-16-17513-23-45-13-5-35-18-43-65281-11-10-21,29-23-24,0"
         );
-        // Without signature algorithms, in the same description.
+        // A hello without signature algorithms, from the same description.
         let without = Lists { schemes: Vec::new(), ..example() };
         assert!(of(&without, TlsTransport::Quic).ja4.starts_with("q13d1516h2_8daaf6152771_6d807ffa2a79"));
         let records =

@@ -45,7 +45,7 @@ pub(crate) fn verify_tls12(
     dss: &DigitallySignedStruct,
 ) -> Result<HandshakeSignatureValid, Error> {
     let cert = parse(cert)?;
-    // In TLS 1.2 a scheme does not say which curve the key is of: there is an algorithm for each.
+    // In TLS 1.2 a signature scheme does not name the curve of the key, so there is one algorithm for each.
     let known = ALGORITHMS.mapping.iter().find(|(scheme, _)| *scheme == dss.scheme && is_for_tls12(*scheme));
     let is_good = known.is_some_and(|(_, algorithms)| {
         algorithms.iter().any(|algorithm| {

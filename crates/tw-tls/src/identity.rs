@@ -51,7 +51,7 @@ impl Identity {
     pub fn new(chain: Vec<CertificateDer<'static>>, key: Key) -> Result<Self, IdentityError> {
         let first =
             chain.first().and_then(|der| Certificate::parse(der).ok()).ok_or(IdentityError::NoCertificate)?;
-        // A key that cannot tell its public half is none of ours, and would fail at its first signature.
+        // A key without a public half would fail at its first signature.
         if key.signing.public_key().is_none_or(|public| public.as_ref() != first.key.whole) {
             return Err(IdentityError::KeyMismatch);
         }

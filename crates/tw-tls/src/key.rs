@@ -162,7 +162,7 @@ impl Key {
         if self.kind == Kind::Rsa
             && let Some(signer) = self.signing.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256])
         {
-            // A key that is too short for it fails when somebody wants its signature.
+            // A key that is too short for this scheme fails when a handshake uses it.
             let _ = signer.sign(b"");
         }
     }

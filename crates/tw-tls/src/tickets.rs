@@ -204,7 +204,7 @@ impl Tickets {
     /// These keys, and those of secrets that other servers have, too. The own keys seal while there is no recent one of these.
     #[must_use]
     pub fn with_shared(self, secrets: Arc<SharedSecrets>) -> Self {
-        // No version is the first one.
+        // Version 0 means that no secrets were read yet.
         Self { shared: Some(SharedKeys { secrets, derived: FatalMutex::new((0, Arc::default())) }), ..self }
     }
 
@@ -222,10 +222,10 @@ impl Tickets {
         let now = (self.clock)();
         let lifetime = u64::from(self.lifetime);
         let is_current = |key: &Arc<Secret>| key.age(now).is_some_and(|age| age < lifetime);
-        // A clock that was far ahead made keys whose age nobody knows; they go at once.
+        // Keys made by a clock that was far ahead have an unknown age, and are removed at once.
         let is_good = |key: &Arc<Secret>| key.age(now).is_some_and(|age| age < 2 * lifetime.max(1));
         if !keys.first().is_some_and(is_current) {
-            // Without random numbers the old key stays.
+            // The old key stays if there are no random numbers.
             if let Ok(next) = Secret::random(now) {
                 let old = keys.iter().filter(|key| is_good(key)).take(TICKET_KEYS_MAX - 1).cloned();
                 *keys = std::iter::once(Arc::new(next)).chain(old).collect();
@@ -492,7 +492,7 @@ mod tests {
         assert_ne!(next[..NAME], early[..NAME]);
         clock.set(1090);
         assert_eq!(second.decrypt(&next).as_deref(), Some(&b"next"[..]));
-        // Without new ones, own keys seal after a while.
+        // If no new secrets come, the server's own keys seal tickets after a while.
         clock.set(1100 + 299);
         assert_eq!(first.encrypt(b"x").unwrap()[..NAME], next[..NAME]);
         clock.set(1100 + 300);

@@ -75,7 +75,7 @@ pub fn verify_chain(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Ve
     let now = i64::try_from(now).unwrap_or(i64::MAX);
 
     let path = Path::find(leaf, &others, trust, now);
-    // As nginx does it, faults that are found later replace those found before.
+    // As in nginx, faults that are found later replace earlier ones.
     let mut verdict = path.end;
     let mut found = |fault: Verdict| verdict = fault;
     extensions(&path, trust, now, &mut found);
@@ -169,7 +169,7 @@ fn signatures_and_times(path: &Path<'_>, now: i64, found: &mut impl FnMut(Verdic
     {
         found(Verdict::UnableToVerifyLeaf);
     }
-    // From the root down.
+    // The chain is checked from the root down.
     for (at, link) in path.links.iter().enumerate().rev() {
         if at > 0 && !link.may_sign_certificates() {
             found(Verdict::NoCertSign);

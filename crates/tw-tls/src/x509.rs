@@ -123,7 +123,7 @@ impl<'a> Certificate<'a> {
             bits: der::bytes_of_bits(parts.expect(BIT_STRING)?.content)?,
         };
         parts.end()?;
-        // issuerUniqueID and subjectUniqueID, which nobody uses.
+        // issuerUniqueID and subjectUniqueID are not used.
         tbs.optional(primitive(1))?;
         tbs.optional(primitive(2))?;
         let extensions = match tbs.optional(context(3))? {
@@ -194,7 +194,7 @@ impl<'a> Extensions<'a> {
             [0x55, 0x1d, 37] => self.extended_key_usage = Some(whole(value, SEQUENCE)?),
             // id-pe-authorityInfoAccess.
             [0x2b, 6, 1, 5, 5, 7, 1, 1] => self.authority_access = Some(value),
-            // Where revocation lists are, and policies: known, and nothing is decided by them, as in nginx.
+            // Distribution points and policies are known, but decide nothing, as in nginx.
             [0x55, 0x1d, 31 | 32 | 33 | 36 | 54] => {}
             _ if is_critical => self.unknown_critical = UnknownCritical::Present,
             _ => {}
@@ -267,7 +267,7 @@ impl<'a> RevocationList<'a> {
         if let Some(list) = tbs.optional(context(0))? {
             let mut list = der::only(list.content, SEQUENCE)?;
             while !list.is_empty() {
-                // Lists for a part of what was issued, and differences between lists, are critical and not understood.
+                // Partial and delta lists are critical extensions, which are not supported.
                 if Extension::parse(&mut list)?.is_critical {
                     unknown_critical = UnknownCritical::Present;
                 }

@@ -203,7 +203,7 @@ impl CheckResults {
     /// Initial state of a test.
     fn first(test: &HealthCheckParams, peer: &Peer, begins: bool) -> Self {
         let found = peer.state.health();
-        // Only a peer that somebody has checked before was found healthy.
+        // A peer counts as found healthy only if it was checked before.
         let was_healthy = found == Health::Healthy && peer.state.counters.checks.value() > 0;
         let health = match found {
             _ if begins && test.mandatory && !(test.persistent && was_healthy) => Health::Checking,

@@ -51,7 +51,7 @@ impl Peer {
             state.trial_ms.store(NEVER, Relaxed);
             state.suspect_until_ms.store(now.saturating_add(HINT_TIME_MS), Relaxed);
         } else if self.status() == PeerStatus::Unavailable {
-            // As if the time after its failures were over.
+            // The peer may be tried as if its fail_timeout were over.
             let before = now.saturating_sub(signed(self.params.fail_timeout_ms)).saturating_sub(1);
             state.checked_ms.fetch_min(before, Relaxed);
             state.queue.wake_one();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(known[1].status(), PeerStatus::Unavailable);
         assert!(!known[1].hint(false, 20_000), "it is known");
         assert!((0..5).all(|_| select(&group, 10_100).unwrap().peer().id() == known[0].id()));
-        // Somebody has found it up: the next request tries it before the time is over.
+        // Another node has found the peer up, so the next request tries it early.
         assert!(known[1].hint(true, 12_100));
         let lease =
             (0..4).map(|_| select(&group, 12_100).unwrap()).find(|lease| lease.peer().id() == known[1].id());
@@ -239,7 +239,7 @@ mod tests {
         checker.take_hints(1001);
         assert!(checked(&mut checker, 1001).is_empty());
         assert_eq!(checked(&mut checker, 5000), [known[0].id(); 2]);
-        // Of several peers at once, and nothing of those that are due anyway.
+        // Hints for several peers at once bring only checks forward that are not due anyway.
         assert!(known.iter().all(|peer| peer.hint(false, 5500)));
         checker.take_hints(5500);
         let mut both = checked(&mut checker, 5500);

@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(peer.state.reduced.load(Relaxed), 4);
         assert_eq!((peer.status(), peer.retry_ms()), (PeerStatus::Unavailable, Some(6401)));
         assert!(!peer.is_usable(6400) && peer.is_usable(6401));
-        // A request that was under way says nothing of the time after the failure.
+        // The outcome of a request that began before the failure does not count.
         assert_eq!(peer.passed(6401), PeerChange::Unchanged);
         peer.chosen(6401);
         assert!(!peer.is_usable(6402), "one request at a time tells");

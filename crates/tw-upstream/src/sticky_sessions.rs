@@ -156,14 +156,14 @@ mod tests {
         assert_eq!(sessions.learn(b"b", &sid("2"), true, 100), Learned::New);
         assert_eq!(sessions.lookup(b"a", 999), Some(sid("1")));
         assert_eq!(sessions.lookup(b"a", 1000), None);
-        // Another peer has it now.
+        // The session moves to another peer.
         assert_eq!(sessions.learn(b"a", &sid("3"), false, 500), Learned::Known);
         assert_eq!(sessions.lookup(b"a", 1400), Some(sid("3")));
         assert_eq!(sessions.learn(b"c", &sid("1"), true, 600), Learned::New);
-        // Full: the one whose last use is oldest goes.
+        // The zone is full, so the least recently used session is removed.
         assert_eq!(sessions.learn(b"d", &sid("1"), true, 700), Learned::Full);
         assert_eq!((sessions.lookup(b"b", 700), sessions.len()), (None, 3));
-        // All have timed out, and go two at a time.
+        // All sessions have timed out, and are removed two at a time.
         assert_eq!(sessions.learn(b"e", &sid("1"), true, 9000), Learned::New);
         assert_eq!(sessions.len(), 2);
     }

@@ -39,7 +39,7 @@ fn peak_of(work: impl FnOnce()) -> usize {
 fn a_server_costs_less_than_two_kilobytes() {
     for (method, most) in [
         (BalanceMethod::RoundRobin, 2000),
-        // Beside 160 points of 8 bytes.
+        // And 160 points of 8 bytes.
         (BalanceMethod::HashConsistent, 2000 + 160 * 8),
     ] {
         let (_group, bytes) = cost(|| group(method));
@@ -68,7 +68,7 @@ fn server_state_is_allocated_at_its_first_use() {
 fn a_change_of_one_server_takes_one_more_list_of_references() {
     for (method, most) in [
         (BalanceMethod::RoundRobin, 100),
-        // Beside another ring.
+        // And another ring.
         (BalanceMethod::HashConsistent, 200 + 160 * 8),
     ] {
         let group = group(method);

@@ -37,7 +37,7 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
             is_usable(&loaded, source.prefix(), &console).then_some(loaded)
         }
         Tested::Rejected(partial) => {
-            // Whatever else is wrong is said at once, too.
+            // Other faults of a rejected configuration are reported at the same time.
             if let Some(loaded) = partial {
                 let _ = is_usable(&loaded, source.prefix(), &console);
             }

@@ -30,7 +30,7 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     })?;
     let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_base::Errno::from(&error));
     let Loaded { tree, config, .. } = loaded;
-    // One thread is enough for one request.
+    // Explaining a single request takes one thread of each pool.
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
     let disks =

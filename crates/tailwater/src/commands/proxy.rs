@@ -82,7 +82,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     match prepared {
         // The directory of the cache is locked as long as it is held.
         Ok(Prepared { origins, cache, text, listening, _trusted }) => {
-            // Nothing is read from or written to there; but relative names have to begin somewhere.
+            // No file there is read or written, but relative names need a directory to begin in.
             let source = Source::text(b"/".to_vec(), NAME, text);
             session::run(source, &[STDOUT, STDERR], |addresses, own| {
                 let kept = cache.as_ref().map(Cache::greeting).unwrap_or_default();

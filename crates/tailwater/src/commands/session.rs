@@ -43,9 +43,9 @@ pub(crate) fn run(
     let stdout = io::stdout();
     let stderr = io::stderr();
     let file = |name: &str| if name == STDERR { stderr.as_fd() } else { stdout.as_fd() };
-    // They live as long as their logs.
+    // The adopted files live as long as their logs.
     let _open: Vec<_> = logs.iter().map(|name| adopt(&sinks, name, file(name))).collect();
-    // Before the sandbox: it may open no connections, not even such.
+    // The addresses are read before the sandbox starts, which allows no sockets, not even for this.
     let own = own_addresses();
     match master::start(source, Mode::Session, sinks, None) {
         Some(master) => {

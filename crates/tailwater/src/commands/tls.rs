@@ -138,7 +138,7 @@ impl Listening {
         }
         let listen = session::address(requested, LOCAL_PORT, not_these)?;
         let first = names.first().map(host).unwrap_or_default();
-        // Who calls this machine by a name calls it by its addresses, too.
+        // Clients on this machine use its loopback addresses as well as its name.
         if names.contains(&Identifier::Dns("localhost".into())) {
             for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
                 let address = Identifier::Ip(address);

@@ -74,14 +74,14 @@ impl CertificateWatch {
                 }
             }
         }
-        // It ends with its handle only.
+        // Sending cannot fail: the thread ends with its handle only.
         let _ = self.thread.as_ref().map(|handle| handle.commands.send((self.round, used)));
     }
 
     /// Next change, if there is one.
     pub(crate) fn next(&self) -> Option<CertificateChange> {
         let WatchThread { found, wake, .. } = self.thread.as_ref()?;
-        // Nothing to read is as good.
+        // The read only resets the counter, which may be zero already.
         let _ = rustix::io::read(wake, &mut [0; 8]);
         found.try_iter().find(|found| found.round == self.round)
     }

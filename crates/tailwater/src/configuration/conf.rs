@@ -154,7 +154,7 @@ impl Source {
             let outcome = self.read_and_load(&files, &SharedObjects::default(), Diagnostics::default());
             (outcome, files.into_files())
         };
-        // What a configuration that is used frees goes back to the system with the configuration itself.
+        // The heap is not purged here: memory that loading has freed goes back to the system together with the configuration.
         let (outcome, files) = match config_thread::run_on_own_thread(|| (), load) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -200,7 +200,7 @@ impl Source {
     ) -> Outcome {
         let mut tree = Tree::default();
         let config = match self.read(files, &mut tree) {
-            // What is wrong in what could be read is said, too.
+            // If some files could not be read, the others are loaded all the same, so that their mistakes are reported, too.
             Err(mistake) if tree.failures.is_empty() => Err(Box::new(Rejected { mistake, partial: None })),
             _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics)
                 .and_then(|config| self.check_faults(config, &mut diagnostics)),
@@ -275,7 +275,7 @@ impl Source {
     /// The pid file, of a configuration that may be wrong: as it is written before what cannot be read.
     pub(crate) fn pid_file(&self) -> PathBuf {
         let mut tree = Tree::default();
-        // What is wrong has been said.
+        // Mistakes have been reported already.
         let _ = self.read(&SystemFiles, &mut tree);
         let written = tree.nodes.iter().find(|node| node.name.is("pid")).and_then(|node| node.args.first());
         let name = written.map_or(DEFAULT_PID.as_bytes(), |word| &word.bytes);

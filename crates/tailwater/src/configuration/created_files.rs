@@ -171,7 +171,7 @@ fn check_one(made: CreatedFile, path: &Path, prefix: &Path) -> Option<Fault> {
             }
         }
         Err(error) if is_missing(&error) => Some(made.fault(path, &error)),
-        // Whatever else is wrong may be right for the user who starts the server.
+        // Other errors may not occur for the user who starts the server.
         Err(_) => None,
     }
 }

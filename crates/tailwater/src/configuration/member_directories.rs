@@ -32,7 +32,7 @@ static ANSWERS: Mutex<Option<HashMap<PathBuf, (Instant, bool)>>> = Mutex::new(No
 
 /// Asks the disk of the directory, or the device, that is the first argument: the work of the process.
 pub(crate) fn ask() -> ExitCode {
-    // Whatever it says, it has answered.
+    // An error is an answer of the disk, too.
     if let Some(path) = std::env::args_os().nth(1).map(PathBuf::from)
         && fs::metadata(&path).is_ok_and(|found| !found.is_dir())
     {
@@ -67,12 +67,12 @@ fn ask_in_time(command: &mut Command, now: Instant) -> bool {
         match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timeout)) {
             Err(Errno::INTR) => {}
             Ok(0) => {
-                // It ends when the disk answers, if it cannot be killed before.
+                // A process that cannot be killed ends when the disk answers.
                 let _ = process.kill();
                 return false;
             }
             Ok(_) | Err(_) => {
-                // It has ended.
+                // The process has ended and is reaped.
                 let _ = process.try_wait();
                 return true;
             }

@@ -44,7 +44,7 @@ impl OwnerChanges {
 impl Drop for OwnerChanges {
     fn drop(&mut self) {
         for (path, uid) in &self.0 {
-            // It was possible a moment ago. If it is not, the next start says so.
+            // Changing the owner was possible a moment ago. If it fails now, the next start reports it.
             let _ = chown(path, Some(*uid), None);
         }
     }

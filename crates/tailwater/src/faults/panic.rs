@@ -41,7 +41,7 @@ pub(super) fn report_to(common: Arc<Shared>) {
             return print(info);
         }
         let panic = Panic::new(name, info);
-        // Who looks names up cannot do it for himself.
+        // The thread that resolves names cannot do so for its own panic.
         let unsent = match name {
             NAME => Err(TrySendError::Full(Event::Panic(Box::new(panic)))),
             _ => common.events.try_send(Event::Panic(Box::new(panic))),

@@ -219,7 +219,7 @@ fn without_generics(name: &str) -> String {
 /// `a` of `a as b`.
 fn implementor(text: &str) -> &str {
     let mut at = 0;
-    // What stands in brackets may have an `as` of its own.
+    // Text in brackets may have an `as` of its own.
     while let Some(found) = text[at..].find(['<', ' ']).map(|found| at + found) {
         match text[found..].strip_prefix('<').map(closing) {
             None if text[found..].starts_with(" as ") => return &text[..found],

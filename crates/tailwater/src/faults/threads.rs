@@ -80,7 +80,7 @@ impl Thread {
     fn inspect(id: i32) -> Self {
         let file = |name: &str| fs::read_to_string(format!("{TASKS}/{id}/{name}")).ok();
         let name = file("comm").unwrap_or_default();
-        // What the kernel says comes before the signal, which wakes the thread.
+        // The state is read from the kernel before the signal is sent, because that wakes the thread.
         let (state, is_deaf) = kernel_state(file("stat"), file("syscall"), file("wchan"));
         let stack = stack::of_thread(id, if is_deaf { DISK_TIMEOUT } else { TIMEOUT });
         Self { id, name: name.trim_end().to_owned(), state, stack }

@@ -125,7 +125,7 @@ impl Child {
             Fault { message: fault.message + why, ..fault }
                 .hint(format!("a master starts {OURSELVES}; \"master_process off\" does not"))
         })?;
-        // It is waited for by its number, with every other child.
+        // The master waits for the process by its number, as for every other child.
         Ok(Self::of(Pid::from_child(&child), channel, keys))
     }
 
@@ -333,7 +333,7 @@ impl Child {
     /// Ends it by force.
     pub(super) fn kill(&mut self) {
         self.is_killed = true;
-        // It may have ended; its number is ours until it is waited for.
+        // The process may have ended, but its number is not reused before it is waited for.
         let _ = kill_process(self.pid, Signal::KILL);
     }
 

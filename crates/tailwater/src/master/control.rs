@@ -141,7 +141,7 @@ impl Client {
     /// Sends the outcome and the messages `said` to the client.
     pub(super) fn respond(mut self, is_done: bool, said: &[Fault]) {
         let text = message(if is_done { DONE } else { REFUSED }, said);
-        // Who does not wait for the answer does not get it.
+        // A client that does not wait for the response does not get it.
         let _ = self
             .stream
             .set_write_timeout(Some(RESPONSE_TIMEOUT))

@@ -136,7 +136,7 @@ impl Master {
         }
         self.close_sockets();
         while !self.serving.is_over() && self.wait().is_ok() {
-            // Whatever else they ask for, the end is near.
+            // Other signals are dropped, because the master is about to end.
             while self.next_signal().is_some() {}
             self.reap();
             self.serving.tick(&self.console);

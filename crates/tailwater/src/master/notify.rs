@@ -173,7 +173,7 @@ impl Notify {
 
     fn notify(&self, text: &str) {
         if let Some(socket) = &self.socket {
-            // Nobody else could be told that the manager does not listen.
+            // Errors are ignored, because a manager that does not listen cannot be told in another way.
             let _ = send(socket, text.as_bytes(), SendFlags::NOSIGNAL);
         }
     }

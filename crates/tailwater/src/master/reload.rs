@@ -185,7 +185,7 @@ impl Master {
         if let Some(pid) = pid {
             self.pid = Some(pid);
         }
-        // What cannot change stays what it is.
+        // Settings that cannot change on reload keep their values.
         self.main = MainSettings { master_process: self.main.master_process, ..main };
         self.watch.follow(self.serving.used(), &self.console);
     }

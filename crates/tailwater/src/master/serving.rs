@@ -88,7 +88,7 @@ impl Serving {
     /// Serves again after [`release`](Self::release), by the same configuration.
     pub(super) fn resume(&mut self, console: &Console) {
         match self {
-            // It never has a new binary.
+            // A server without worker processes never has a new binary.
             Self::InProcess(..) => {}
             Self::Workers(workers) => workers.resume(console),
         }
@@ -97,7 +97,7 @@ impl Serving {
     /// Keys of session tickets, for another binary.
     pub(super) fn keys(&self) -> Keys {
         match self {
-            // It never has a new binary.
+            // A server without worker processes never has a new binary.
             Self::InProcess(..) => Keys::default(),
             Self::Workers(workers) => workers.keys(),
         }

@@ -166,7 +166,7 @@ impl Master {
                 let had_new = self.binaries.new_one().is_some();
                 self.reap();
                 if had_new && self.binaries.new_one().is_none() && state == State::Serving {
-                    // It may have been told to leave its place to the new binary.
+                    // The worker may have been told to make room for the new binary, which has ended now.
                     self.serving.resume(&self.console);
                 }
                 state

@@ -190,7 +190,7 @@ impl Start {
         self.locks = DirectoryLocks::take(&config, &inherited.locks, &self.console)?;
         self.background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
         if !self.background {
-            // Who finds the sockets open may send signals.
+            // Signals are blocked before sockets are opened, because a process that finds them open may send signals.
             self.signals = Some(self.take_signals()?);
         }
         // Another server on our addresses is most likely the same one.

@@ -86,7 +86,7 @@ impl Workers {
         let mut leaving = Vec::new();
         let current = match begin(&handover, &mut leaving, (&inbox, &mut links), console) {
             Ok(child) => Some(child),
-            // Who looks for signals next finds it.
+            // The signal stays in the queue and is handled next.
             Err(Failure::Interrupted(_)) => None,
             Err(failure) => return Err(failure.into()),
         };
@@ -288,7 +288,7 @@ impl Workers {
     /// them. It hands over its sessions over datagrams to the process at the other end of `next`.
     pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
         self.again_at = None;
-        // It keeps the time itself, unless it hangs.
+        // The worker keeps the time itself, unless it hangs.
         let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(mut child) = self.current.take() {

@@ -181,7 +181,7 @@ impl Inherited {
             Err(error) => {
                 let (level, why) = match error.raw_os_error() {
                     Some(_) => (Level::Crit, Errno::from(&error).to_string()),
-                    // One of a protocol that is not spoken here.
+                    // The error has no number if the protocol of the socket is not supported.
                     None => (Level::Warn, error.to_string()),
                 };
                 let message = format!("the inherited socket #{number}{name} cannot be used ({why}), ignored");

@@ -33,7 +33,7 @@ impl Acme {
             match Agent::start() {
                 Ok(agent) => self.agent = Some(agent),
                 Err(error) => {
-                    // What is served goes on with temporary certificates.
+                    // The servers go on with temporary certificates.
                     let errno = Errno::from(&error);
                     let message =
                         format_args!("acme: starting a thread failed ({errno}), no certificates are ordered");

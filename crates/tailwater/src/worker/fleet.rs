@@ -77,7 +77,7 @@ impl NodeCaches for GenerationCaches {
         let cache = self.caches.get(cache).cloned();
         let generation = self.generation.clone();
         Box::pin(async move {
-            // One that has left the fleet has nothing to apply.
+            // A cache that has left the fleet has nothing to apply.
             let Some(cache) = cache else { return Ok(()) };
             let log = |level, message: fmt::Arguments<'_>| generation.error_log.write(level, None, message);
             let disk = generation.disks.default_disk();
@@ -136,7 +136,7 @@ impl Fleets {
     /// Begins to follow.
     pub(super) fn begin(&mut self, generation: &Generation, console: &Console) {
         self.role = FollowingRole::Active;
-        // Those of before have left it to another process.
+        // The agents from before have handed over to another process, and are replaced.
         self.agents.clear();
         self.follow(generation, console);
     }
@@ -199,7 +199,7 @@ pub(super) fn send_status(client: OwnedFd, generation: &Generation) {
     // Without a thread the connection is closed.
     let _ = thread::Builder::new().name("fleet status".to_owned()).spawn(move || {
         let mut client = UnixStream::from(client);
-        // Whoever does not take it does not get it.
+        // A client that does not read the status does not get it.
         let _ = client
             .set_nonblocking(false)
             .and_then(|()| client.set_write_timeout(Some(STATUS_TIMEOUT)))

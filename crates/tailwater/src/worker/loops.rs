@@ -113,7 +113,7 @@ impl Loops {
 
     fn let_begin(&self, loops: &[Running]) {
         if self.has_begun {
-            // One that has just ended is started again by `reap`.
+            // A loop that has just ended is started again by `reap`.
             loops.iter().for_each(|running| drop(running.thread.send(LoopCommand::Start)));
         }
     }
@@ -122,7 +122,7 @@ impl Loops {
     pub(crate) fn close_files(&self) {
         let leaving = self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref());
         for thread in self.current.iter().map(|running| &running.thread).chain(leaving) {
-            // One that has just ended has no files.
+            // A loop that has just ended has no files.
             let _ = thread.send(LoopCommand::CloseFiles);
         }
     }
@@ -187,7 +187,7 @@ impl Loops {
     /// Tells the loops that leave if they offer their sessions over datagrams to a next process.
     pub(crate) fn hand_over(&self, phase: &HandoverPhase) {
         for thread in self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref()) {
-            // One that has just ended has no sessions.
+            // A loop that has just ended has no sessions.
             let _ = thread.send(LoopCommand::HandOver(phase.clone()));
         }
     }
@@ -196,7 +196,7 @@ impl Loops {
     pub(crate) fn take_over(&self, index: usize, session: HandedSession) {
         let running = index.checked_rem(self.current.len()).and_then(|index| self.current.get(index));
         if let Some(running) = running {
-            // One that has just ended refuses it.
+            // A loop that has just ended drops the session, which refuses it.
             let _ = running.thread.send(LoopCommand::TakeOver(session));
         }
     }
@@ -211,7 +211,7 @@ impl Loops {
         self.counts.links.set_received_elsewhere(is_received_elsewhere);
         let leaving = self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref());
         for thread in self.current.iter().map(|running| &running.thread).chain(leaving) {
-            // One that has just ended receives nothing.
+            // A loop that has just ended receives nothing.
             let _ = thread.send(LoopCommand::ReceiverChanged);
         }
     }
@@ -388,7 +388,7 @@ impl Loops {
     fn leave(&mut self, workers: Vec<Running>, timeout: Option<Duration>, phase: &HandoverPhase) {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         for Running { id, thread, .. } in workers {
-            // One that has ended by itself said farewell.
+            // A loop that has ended by itself has been reported.
             let _ = thread.send(LoopCommand::Quit(phase.clone()));
             self.leaving.push(Leaving { id, thread: Some(thread), until });
         }
@@ -457,7 +457,7 @@ impl ExitNotices {
 
     /// Makes the descriptor quiet until the next one.
     fn clear(&self) {
-        // Nothing to read is what is wanted.
+        // The read only resets the counter, which may be zero already.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 

@@ -48,7 +48,7 @@ const FILES_STEP: u64 = 64 << 10;
 /// only locks. Privileges may lock more than the limit, as long as the process has them. A refusal of the system is
 /// reported once; the server runs without the lock.
 pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) {
-    // It cannot fail: there is nothing that it could lack.
+    // Unlocking cannot fail: it takes neither privileges nor resources.
     let _ = munlockall();
     secret::relock();
     let memory_lock = config.main.memory_lock;
@@ -83,7 +83,7 @@ const DANGER: &str = "when memory is short, an event loop may have to wait for a
 /// lock more end with the change.
 pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Console) {
     let wanted = config.lock_max;
-    // What is locked already may stay.
+    // Memory that is locked already may stay locked.
     let locked = config.locks.bytes();
     let stacks = match config.main.memory_lock {
         MemoryLock::Off => 0,
@@ -157,7 +157,7 @@ fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, Strin
     let stacks = STACK_ROOM * config.main.worker_count() as u64;
     let wanted = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
     let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);
-    // Who wants all memory locked has swap.
+    // Machines on which all memory is to be locked have swap, where a copy would not stay in memory.
     let copies = is_short && config.main.memory_lock == MemoryLock::Auto;
     let copier = copier.filter(|_| copies);
     let mut copied = 0;

@@ -29,14 +29,14 @@ impl MetricsClients {
     pub(crate) fn serve(&self, client: OwnedFd, counts: Arc<Counts>, generation: Generation) {
         let Some(permit) = self.permit() else {
             let body = json_response::error(503, "too many clients request metrics").to_string();
-            // It fits into the buffer of a new connection; this thread does not wait for more room.
+            // The response fits into the send buffer of a new connection, so this thread does not wait.
             let _ = write(&client, response(503, &body).as_bytes());
             return;
         };
         // Without a thread the connection is closed.
         let _ = thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             let _permit = permit;
-            // What cannot be read is left out.
+            // A file that cannot be read is left out.
             let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             let numbers = tw_modules::numbers_of_process(&counts, &generation, usage(), &mounts);
             send(&client, 200, &numbers);
@@ -45,14 +45,14 @@ impl MetricsClients {
 
     /// Permits one more client until the permit is dropped; `None` if there are as many as may be.
     fn permit(&self) -> Option<Arc<()>> {
-        // One of the handles is this counter's own.
+        // One of the handles is the counter's own.
         (Arc::strong_count(&self.0) <= CLIENTS_MAX).then(|| self.0.clone())
     }
 }
 
 /// Resources of this process.
 fn usage() -> ProcessUsage {
-    // One of them reads the directory.
+    // One of the descriptors is that of the directory itself.
     let open_files = fs::read_dir("/proc/self/fd").map(|entries| (entries.count() as u64).saturating_sub(1));
     ProcessUsage {
         resident_bytes: fs::read("/proc/self/statm").ok().and_then(|statm| resident_bytes(&statm)),

@@ -90,7 +90,7 @@ impl Server {
         sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
         if let Some(default) = pools.first() {
-            // It is there in every configuration, and files stay open when others go.
+            // The default pool is in every configuration, and files stay open when other pools end.
             default.inherit();
         }
         let disks = Disks::new(pools.iter().cloned(), config.ring).into();
@@ -164,9 +164,9 @@ impl Server {
         let disks = Disks::new(pools.iter().cloned(), config.ring).into();
         let generation = config.publish(self.generation.id + 1, disks, &self.config_thread);
         if relock {
-            // It unlocks all there is. What is locked of files has to be so for whoever sends them.
+            // `memory::lock` unlocks all memory. Files that are known as locked have to be so, so all of them are given up first.
             generation.locks.set_max(0);
-            // What loops have locked is theirs, and they are started anew.
+            // Stacks that loops have locked are unlocked, too, but the loops are started anew.
             memory::lock(&generation, self.copier.as_ref(), console);
         }
         let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
@@ -335,7 +335,7 @@ impl Server {
         };
         // Without a thread they end with the process.
         if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
-            // Nothing is ever sent: it fails when all is done, or the time is over.
+            // No message is ever sent: receiving fails when all pools have ended, or when the time is over.
             let _ = is_over.recv_timeout(POOL_TIMEOUT);
         }
     }

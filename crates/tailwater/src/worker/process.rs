@@ -146,7 +146,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(None) => ExitCode::FAILURE,
         Err(fault) => {
             answer(&channel, &refusal(fault));
-            // What was logged until then.
+            // Lines that were logged until then are written.
             let _ = sinks.flush_and_close(Instant::now() + LAST_WORDS);
             ExitCode::FAILURE
         }
@@ -188,7 +188,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
         leave_stderr(&config, sinks)?;
     }
     process::set_limits(&config.main, &console);
-    // It is locked once: with another "worker_memory_lock" another process serves.
+    // Memory is locked once: with another "worker_memory_lock" another process serves.
     memory::lock(&config, Copier::new().ok().as_ref(), &console);
     let rules = SandboxRules::of(&config, ProcessRole::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
@@ -370,7 +370,7 @@ impl Worker {
                     self.server.take_from_process(buffer.get(..size).unwrap_or_default());
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
-                // Nobody can write to it any more.
+                // The other end is closed, so nothing can arrive any more.
                 Ok(_) | Err(_) => self.passed = None,
             }
         }
@@ -399,7 +399,7 @@ impl Worker {
             Ok(Some((WorkerCommand::Renew(texts), _))) => self.renew(&texts),
             Ok(Some((WorkerCommand::Begin, _))) => self.server.begin(&self.console),
             Ok(Some((WorkerCommand::Purge(number, order), _))) => {
-                // What this says is one packet, whichever thread sends it.
+                // A reply is one packet, whichever thread sends it.
                 let master = master.clone();
                 self.server.purge(order, move |PurgeOutcome { is_done, said }| {
                     answer(&master, &WorkerReply::Purged { number, is_done, said });
@@ -532,7 +532,7 @@ impl Worker {
     fn drain(&mut self) {
         if self.state == State::Serving {
             self.console.report(Level::Notice, format_args!("gracefully shutting down"));
-            // What arrives from now on is refused.
+            // Sessions that arrive from now on are refused.
             self.incoming = None;
             self.server.release_loops(self.next.take());
             self.server.close_sockets();

@@ -104,7 +104,7 @@ impl SandboxRules {
             restricted &= !READ;
         }
         if config.reach.changes_anything() {
-            // What is neither reading nor writing stays.
+            // Besides reading, only execution and device commands stay restricted, because the modules may write anywhere.
             restricted &= READ | AccessFs::Execute | AccessFs::IoctlDev;
         }
         Self {

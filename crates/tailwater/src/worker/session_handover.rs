@@ -256,7 +256,7 @@ pub(super) enum Incoming {
 impl IncomingSessions {
     /// Sessions that arrive on this end of a pair of sockets. The other process is told to send them.
     pub(super) fn new(socket: OwnedFd) -> Self {
-        // One that cannot be told sends none.
+        // A process that cannot be told sends no sessions.
         let _ = send(&socket, &HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         Self { socket: Arc::new(socket), received: 0 }
     }
@@ -286,7 +286,7 @@ impl IncomingSessions {
             let record = record.to_vec();
             let reply = move |verdict| send_verdict(&other, number, verdict);
             match socket {
-                // It may be read without waiting, whatever the other process has set.
+                // The socket becomes non-blocking, whatever the other process has set.
                 Some(socket) if rustix::io::ioctl_fionbio(&socket, true).is_ok() => {
                     let session = HandedSession::new(record, socket, reply);
                     take(u32::from_le_bytes(loop_index) as usize, session);

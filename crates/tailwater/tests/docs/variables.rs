@@ -87,7 +87,7 @@ fn variables_are_documented() {
         theirs.insert(name);
         let is_ours =
             ours.contains(name) || ours.iter().any(|ours| ours.ends_with('_') && name.starts_with(ours));
-        // Those of `stream` and `mail` come with these protocols.
+        // Variables of `stream` and `mail` come with these protocols.
         if !is_ours && module.contains("_http_") {
             missing.entry(module).or_default().insert(name);
         }

@@ -76,7 +76,7 @@ mod tests {
         assert_eq!((row.len(), row.pieces.len(), row.get(8), row.get(9)), (9, 3, Some(&8), None));
         assert_eq!((row.swap_remove(2), row.get(2), row.len()), (Some(2), Some(&8), 8));
         assert_eq!((row.swap_remove(7), row.get(7), row.len()), (Some(7), None, 7));
-        // At a border: the piece stays.
+        // At a border the empty piece stays.
         row.pop();
         let memory = row.memory();
         for _ in 0..3 {

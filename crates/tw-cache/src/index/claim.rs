@@ -68,7 +68,7 @@ impl Index {
     /// A fill of this key begins. As long as its claim lives, the entry stays in the index.
     pub fn claim(self: &Arc<Self>, key: Key, now: u32) -> Claim {
         let sequence = self.with(key, |shard, hash| {
-            // In the lock, as purges are numbered.
+            // The number is taken under the lock, as for purges.
             let sequence = self.sequence.next();
             shard.claim(hash, key, sequence, now);
             sequence
@@ -95,7 +95,7 @@ impl Claim {
     pub fn variant(&self, key: Key, now: u32) -> Result<Self, ClaimRefused> {
         let Self { index, sequence, .. } = self;
         index.with(key, |shard, hash| {
-            // In the lock: a sweep that comes to this shard later finds the claim.
+            // Checked under the lock: a sweep that comes to this shard later finds the claim.
             if *sequence < index.swept.load(SeqCst) {
                 return Err(ClaimRefused::Swept);
             }
@@ -172,7 +172,7 @@ impl Commit {
     /// caller deletes the file and then drops this permit.
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<RemovedEntry>, Self> {
         let stored = self.store_at(size.into(), valid_until, now)?;
-        // Without segments, a file replaces the one of the same name.
+        // Without segments, the new file replaces the one of the same name.
         if let Some(replaced) = stored.replaced {
             replaced.deleted();
         }

@@ -328,7 +328,7 @@ mod tests {
         let mut table = CompactTable::new();
         let mut model = HashMap::new();
         for number in 0..40_000 {
-            // Some tags come again.
+            // Some tags occur several times.
             let tag = if number % 3 == 0 { next() % 5000 } else { next() };
             let entry = entry(tag, number);
             match next() % 5 {

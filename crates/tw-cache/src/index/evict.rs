@@ -180,7 +180,7 @@ impl Index {
             if !is_due(place.oldest_use.load(Relaxed)) {
                 return Progress::Done;
             }
-            // Another one may have been here meanwhile: that costs work, too, so that this ends.
+            // Other threads may have emptied the shard meanwhile. That counts as work, too, so that the loop ends.
             work -= 1;
             let is_done = self.change(place, |shard| {
                 for _ in 0..STEP_ENTRIES.min(work + 1) {

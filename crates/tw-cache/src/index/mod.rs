@@ -295,7 +295,7 @@ impl Index {
     /// the key even if it has no entry.
     pub fn purge(&self, key: Key) -> PurgeOutcome {
         self.with(key, |shard, hash| {
-            // In the lock, as claims are numbered: each fill of this key comes wholly before or wholly after.
+            // The number is taken under the lock, as for claims: each fill of this key is wholly before or wholly after the purge.
             let sequence = self.sequence.next();
             let Some(at) = shard.find(hash, key) else {
                 return PurgeOutcome { sequence, gone: None, is_placing: false };
@@ -344,7 +344,7 @@ impl Index {
     /// No purge up to `checked` concerns the entry that has this file
     /// ([`Verdict::Kept`](crate::Verdict::Kept)).
     pub fn confirm(&self, key: Key, sequence: u64, checked: u64) {
-        // A compact entry has no room for it: [`confirm_all`](Self::confirm_all) tells it for all.
+        // A compact entry has no room for the number: [`confirm_all`](Self::confirm_all) confirms all of them.
         let ignore = |_: &mut Shard, _| {};
         self.with_plain(key, ignore, |shard, hash| {
             if let Some(slot) = shard.found_mut(hash, key)
@@ -410,7 +410,7 @@ impl Index {
             *cursor = ScanCursor::default();
             return Progress::Done;
         };
-        // From the end: what moves when another one is taken out moves towards the beginning.
+        // Backwards, because a removal elsewhere moves entries towards the beginning.
         let shard = place.shard.lock();
         let end = cursor.end.map_or(shard.len(), |end| end.min(shard.len()));
         let begin = end.saturating_sub(STEP_ENTRIES as u32);
@@ -544,7 +544,7 @@ impl Index {
 
 impl fmt::Debug for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the seed.
+        // The seed is secret.
         f.debug_struct("Index").field("counts", &self.counts()).finish_non_exhaustive()
     }
 }

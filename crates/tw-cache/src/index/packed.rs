@@ -77,7 +77,7 @@ impl Index {
                 shard.replace_compact(CompactEntry { revision, is_own, lately, ..entry });
                 return Some(RecordOutcome::Known);
             }
-            // Behind each other in the log.
+            // The larger address is the newer record, because the log grows.
             if address < before.address {
                 return Some(RecordOutcome::Outdated(outdated(address.into(), sequence)));
             }
@@ -252,7 +252,7 @@ mod tests {
         }
         assert_eq!((index.bytes_on_disk(), index.packed_bytes()), (8192, 8192));
         assert_eq!([1, 2, 3].map(|segment| index.entries_of_segment(segment)), [0, 0, 1]);
-        // A file that is found has no effect; a purge removes the record, and what is older stays out.
+        // A file found on the disk has no effect; a purge removes the record, and older records stay out.
         let known = LoadedEntry { key: key(), sequence: 0, since: 0, size: 512, valid_until: 0 };
         index.load(&known, NOW);
         assert_eq!(index.peek(key()).unwrap().address, Some(at(3, 1)));

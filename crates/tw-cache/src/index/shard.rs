@@ -143,7 +143,7 @@ impl Shard {
             self.remove(ghost);
         }
         if policy == EvictionPolicy::S3Fifo {
-            // All are in one queue, the oldest at its end.
+            // All slots are in one queue, the oldest at its end.
             self.slots_mut(|slot| slot.lately = 0);
             return;
         }
@@ -418,7 +418,7 @@ impl Shard {
 
     /// By `s3fifo`: looks at `count` more entries for those that were not used since `before`. Whether it is done.
     pub(super) fn take_unused(&mut self, before: u32, count: u32, gone: &mut Vec<RemovedEntry>) -> bool {
-        // From the end: what moves when another one is taken out moves towards the beginning.
+        // Backwards, because a removal elsewhere moves entries towards the beginning.
         let (end, mut oldest) = self.looked.unwrap_or((self.slots.len(), NEVER));
         let end = end.min(self.slots.len());
         let begin = end.saturating_sub(count);

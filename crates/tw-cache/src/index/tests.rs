@@ -58,7 +58,7 @@ fn uses_are_counted_until_it_is_stored() {
     store(&index, key(1), 4096, 8);
     let found = index.peek(key(1)).unwrap();
     assert_eq!((found.holds, found.size, found.valid_until, found.used), (EntryState::File, 4096, 68, 8));
-    // Its file is gone: what was counted stays.
+    // The file is removed, but the counted uses stay.
     assert!(index.remove_if_sequence(key(1), found.sequence + 1).is_none());
     assert_eq!(index.remove_if_sequence(key(1), found.sequence).map(|gone| gone.size), Some(4096));
     assert_eq!(index.peek(key(1)).map(|found| (found.holds, found.uses)), Some((EntryState::Count, 2)));
@@ -101,10 +101,10 @@ fn younger_of_two_fills_wins() {
     let second = index.claim(key(1), 1);
     let sequence = second.sequence();
     let second = second.commit().unwrap();
-    // While the file is put in its place nobody else puts one there.
+    // While a file is being placed, no other fill may place one.
     let third = index.claim(key(1), 1);
     assert_eq!(third.commit().unwrap_err(), ClaimRefused::Busy);
-    // Unless it waits for its turn.
+    // A fill may wait for its turn.
     let fourth = index.claim(key(1), 1);
     let Err(CommitRefused::Busy(fourth)) = fourth.try_commit() else { panic!("not its turn") };
     second.store(4096, 10, 1).unwrap();
@@ -197,7 +197,7 @@ fn the_oldest_go_whatever_their_shard() {
     gone.clear();
     assert_eq!(index.expire(600, 595, &mut gone), Progress::Done);
     assert_eq!(keys(&gone), [key(4), key(5)]);
-    // In batches.
+    // Entries expire in batches.
     gone.clear();
     assert_eq!(index.expire(10_000, 10, &mut gone), Progress::More);
     assert!(gone.len() <= BATCH_ENTRIES && gone.is_sorted_by_key(|gone| gone.sequence), "{}", gone.len());
@@ -214,7 +214,7 @@ fn full_zone_evicts_the_oldest_entry() {
     }
     assert_eq!(store(&index, key(10), 1, 10).map(|gone| gone.key), Some(key(0)));
     assert_eq!(index.count_use(key(11), 11).pushed_out.map(|gone| gone.key), Some(key(1)));
-    // More room, then less: nothing is dropped at once.
+    // The limit is raised, then lowered: no entry is dropped at once.
     index.set_memory_max(20 * ENTRY_SIZE);
     assert!(index.count_use(key(12), 12).pushed_out.is_none());
     index.set_memory_max(5 * ENTRY_SIZE);
@@ -243,7 +243,7 @@ fn a_million_entries_take_96_bytes_each() {
     let per_entry = index.memory() as f64 / f64::from(count);
     println!("{per_entry:.2} bytes of memory per entry");
     assert!(per_entry <= ENTRY_SIZE as f64, "{per_entry}");
-    // And what is empty goes back: a piece or two for each shard and kind.
+    // Memory of removed entries is released, except for a piece or two for each shard and kind.
     let mut gone = Vec::new();
     while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {
         gone.clear();
@@ -279,7 +279,7 @@ fn scan_finds_remaining_entries_during_removals() {
     let mut seen = Vec::new();
     let mut number = 0;
     while index.scan(&mut cursor, &mut seen) == Progress::More {
-        // Of those with even numbers some go, and new ones come.
+        // Some keys with even numbers are removed, and new ones are stored.
         index.remove(key(number * 2));
         store(&index, key(10_000 + number), 1, 1);
         number += 1;
@@ -287,7 +287,7 @@ fn scan_finds_remaining_entries_during_removals() {
     let found: std::collections::HashSet<_> = seen.iter().map(|seen| seen.key).collect();
     assert!((0..2500).all(|number| found.contains(&key(number * 2 + 1))));
     assert!(number > 100 && seen.len() < 8000);
-    // From the beginning again.
+    // The scan begins again.
     seen.clear();
     while index.scan(&mut cursor, &mut seen) == Progress::More {}
     assert_eq!(seen.len() as u64, index.len());
@@ -311,7 +311,7 @@ fn sweep_reports_purges_that_still_apply() {
     index.confirm(key(1), stored + 1, latest + 10);
     assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.checked)), Some((stored, latest)));
     assert_eq!(sweep(), Some(claim.sequence()));
-    // Behind the sweep nothing older comes.
+    // After the sweep no older fill is accepted.
     assert_eq!(claim.variant(key(3), 1).unwrap_err(), ClaimRefused::Swept);
     drop(claim);
     assert_eq!(sweep(), Some(latest));
@@ -326,7 +326,7 @@ fn loaded_entries_count_as_older_than_known_ones() {
     let found = index.peek(key(1)).unwrap();
     assert_eq!((found.sequence, found.checked, found.since, found.valid_until), (7, 7, 5, 90));
     assert!(matches!(index.load(&LoadedEntry { size: 1024, ..known }, 3), LoadOutcome::Known));
-    // Of one whose uses were counted the file is taken; of one whose file is on its way it is not.
+    // A file is added to an entry whose uses were counted, but not to one that is being filled.
     index.count_use(key(2), 3);
     assert!(matches!(index.load(&LoadedEntry { key: key(2), ..known }, 3), LoadOutcome::Added(None)));
     let commit = index.claim(key(3), 3).commit().unwrap();

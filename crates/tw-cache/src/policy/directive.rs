@@ -168,7 +168,7 @@ impl<'a> CacheControl<'a> {
             let any = (argument == Argument::Nothing).then_some(DELTA_MAX);
             self.max_stale.get_or_insert(any.or(seconds(argument)).unwrap_or(0));
         } else if is(b"min-fresh") {
-            // A wish that nobody understands is none: the response would have to be fresh anyway.
+            // An invalid `min-fresh` is ignored: the response would have to be fresh anyway.
             self.min_fresh.get_or_insert(seconds(argument).unwrap_or(0));
         }
     }

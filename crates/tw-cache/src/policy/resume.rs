@@ -32,7 +32,7 @@ pub struct Resumption {
 /// tag is not usable, and hides the `Last-Modified` beside it: the origin does not promise equal bytes.
 #[must_use]
 pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
-    // Another status has no ranges.
+    // Only a 200 response can be continued by a range.
     if status != 200 {
         return None;
     }

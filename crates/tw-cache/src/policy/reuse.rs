@@ -161,7 +161,7 @@ fn ignoring_cost(stored: &Lifetime, directives: &CacheControl<'_>, now: i64) -> 
         };
         return Reuse::Validate { age, because, if_error };
     }
-    // Section 5.2.1.2; what the response forbids, no client allows (4.2.4).
+    // Section 5.2.1.2; a client cannot allow what the response forbids (4.2.4).
     let is_refused = is_too_old || directives.min_fresh.is_some_and(|seconds| seconds > 0);
     let is_accepted = directives.max_stale.is_some_and(|seconds| late <= i64::from(seconds));
     if is_accepted && !is_refused && !never_stale {

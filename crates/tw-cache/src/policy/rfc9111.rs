@@ -104,7 +104,7 @@ pub(super) fn allows(
     terms: &StoreSettings,
 ) -> Result<(), NoStoreReason> {
     let says = &control.says;
-    // Section 5.2.2.3: who understands the status ignores `no-store`; who does not, does not store.
+    // Section 5.2.2.3: a cache that understands the status ignores `no-store`; one that does not, does not store the response.
     if says.has(Directives::MUST_UNDERSTAND) {
         if !is_understood(response.status) {
             return Err(NoStoreReason::NotUnderstood);
@@ -123,8 +123,8 @@ pub(super) fn allows(
     if has_authorization && !is_for_all && !says.has(Directives::MUST_REVALIDATE) {
         return Err(NoStoreReason::Authorization);
     }
-    // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. One of one client never reaches
-    // another unless it is told to be left out, or the operator says so.
+    // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. A cookie of one client never reaches another
+    // one, unless the directives exclude it from the stored response, or the operator allows it.
     let is_left_out = says.no_cache.has(b"Set-Cookie") || says.private.has(b"Set-Cookie");
     let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(IgnoredFields::SET_COOKIE);
     if sets_cookie && !is_left_out {
@@ -143,7 +143,7 @@ pub(super) fn lifetime(
 ) -> Result<Lifetime, NoStoreReason> {
     let says = &control.says;
     let fields = response.fields;
-    // Section 4.2.3. A response without a good `Date` has that of its arrival (RFC 9110 section 6.6.1).
+    // Section 4.2.3. A response without a valid `Date` gets the time of its arrival (RFC 9110 section 6.6.1).
     let date = time(fields, Known::Date).unwrap_or(now);
     let apparent_age = bounded(now.saturating_sub(date));
     let response_delay = bounded(now.saturating_sub(response.request_time));
@@ -204,7 +204,7 @@ fn freshness(
     }
     let counts = !control.is_targeted && !terms.ignored.has(IgnoredFields::EXPIRES);
     if counts && fields.has(Known::Expires) {
-        // Section 5.3: what is no date is in the past.
+        // Section 5.3: an invalid date is in the past.
         let seconds = time(fields, Known::Expires).map_or(0, |expires| bounded(expires.saturating_sub(date)));
         return (Some(seconds), NoStoreReason::Expired);
     }

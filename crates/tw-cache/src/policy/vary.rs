@@ -143,7 +143,7 @@ fn values(name: &[u8], request: &impl Request, out: &mut dyn FnMut(&[u8])) {
                 member_of(member, out);
             });
         } else if is_list && !value.contains(&b'"') {
-            // The order of languages tells something to some (RFC 9110 section 12.5.4).
+            // For some servers the order of languages has a meaning (RFC 9110 section 12.5.4).
             for member in hop::elements(value) {
                 out(std::mem::replace(&mut mark, b","));
                 member_of(member, out);

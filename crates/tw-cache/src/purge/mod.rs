@@ -159,7 +159,7 @@ impl Purges {
 
     fn purge(&self, add: impl FnOnce(&mut Lists, u64)) -> u64 {
         let mut lists = self.lists.lock();
-        // In the lock, so that `latest` only grows.
+        // The number is taken under the lock, so that `latest` only grows.
         let sequence = self.sequence.next();
         add(&mut lists, sequence);
         self.latest.store(sequence, SeqCst);
@@ -175,7 +175,7 @@ impl Purges {
         }
         let lists = self.lists.lock();
         match lists.of(subject).purges(sequence) {
-            // Found in the index before a sweep, which has removed or confirmed it since: nobody remembers which.
+            // The entry was found in the index before a sweep, which has removed or confirmed it since; which of the two is not remembered.
             _ if sequence < lists.forgotten => Verdict::Purged(Purge::Hard),
             Some(purge) => Verdict::Purged(purge),
             // `latest` was loaded before the lock, so purges added in between are checked again by the next request.
@@ -211,7 +211,7 @@ impl Purges {
     /// tags and keys only the younger half.
     pub fn encode(&self) -> Vec<u8> {
         let lists = self.lists.lock().clone();
-        // After the copy: it is no smaller than any number in it.
+        // Read after the copy, so that it is no smaller than any number in it.
         wire::encode(&lists, self.sequence.last())
     }
 

@@ -59,7 +59,7 @@ mod tests {
         let first = Sequence::starting(1_800_000_000_000, 0);
         let fill = first.next();
         assert_eq!((first.next(), first.last()), (fill + 1, fill + 1));
-        // A moment later, with and without the file that tells the last number; and with a clock that went back.
+        // A moment later, with and without the file that has the last number; and with a clock that was set back.
         assert!(Sequence::starting(1_800_000_000_001, 0).next() > first.last());
         assert!(Sequence::starting(1_800_000_000_001, first.last()).next() > first.last());
         assert!(Sequence::starting(1, first.last()).next() > first.last());

@@ -110,7 +110,7 @@ fn surplus_prefixes_merge_into_wider_ones() {
     let mut model = Model::default();
     for sequence in 1..3 * PREFIXES_MAX as u64 {
         let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
-        // Not so short that one purges all others.
+        // The prefixes are not so short that one purges all others.
         let mut prefix = text(&mut random, 40);
         let cut = PurgeEffect::of(purge, sequence);
         prefix.resize(prefix.len().max(10), b'c');
@@ -163,7 +163,7 @@ fn surplus_tags_merge_into_a_purge_of_all_tagged_entries() {
     for number in 0..count {
         assert_eq!(of(old, &[Tag(number)]), Verdict::Purged(Purge::Soft));
     }
-    // More than was asked for, but neither what has no tag nor what is younger than the old half.
+    // More is purged than was ordered, but neither entries without tags nor those younger than the old half.
     assert_eq!(of(old, &[Tag(count)]), Verdict::Purged(Purge::Soft));
     assert_eq!(of(old, &[]), Verdict::Kept(purges.latest()));
     assert_eq!(of(young, &[Tag(count)]), Verdict::Kept(purges.latest()));
@@ -222,7 +222,7 @@ fn purges_survive_a_restart() {
     let file = purges.encode();
     let again = Purges::decode(&file, 1).unwrap();
     assert_eq!((again.counts(), again.latest()), (purges.counts(), purges.latest()));
-    // Also with a clock that went back.
+    // The sequence grows even if the clock was set back.
     assert!(again.sequence().next() > purges.sequence().last());
     let latest = purges.latest();
     for _ in 0..2000 {
@@ -332,7 +332,7 @@ fn forgotten_purges_are_told_to_directories_that_were_missing() {
     assert!(missing.absorb(&before).unwrap().last < facts.dropped);
     // Entries of this directory were kept, whatever was forgotten before.
     assert_eq!(verdict(&known, purged - 1, "/b"), None);
-    // A cache with one directory does not tell what it has forgotten.
+    // The file of a cache with one directory does not have what was forgotten.
     let facts = missing.absorb(&purges.encode()).unwrap();
     assert_eq!(facts.dropped, facts.last);
     let decoded = Purges::decode(&purges.encode_shared(), 3000).unwrap();

@@ -83,7 +83,7 @@ fn encode_version(version: u32, lists: &Lists, last: u64) -> Vec<u8> {
     }
     put_count(&mut file, lists.prefixes.len());
     for (text, cut) in lists.prefixes.iter() {
-        // No longer than PREFIX_SIZE_MAX.
+        // A prefix has at most PREFIX_SIZE_MAX bytes, so the cast is exact.
         file.extend_from_slice(&(text.len() as u16).to_le_bytes());
         file.extend_from_slice(text);
         put_cut(&mut file, cut);
@@ -108,7 +108,7 @@ pub(super) fn decode(file: &[u8]) -> Result<(Lists, PurgeFileFacts), PurgeFileEr
     }
     let Some(versioned) = file.strip_prefix(MAGIC) else { return Err(PurgeFileError::NotOne) };
     let (content, checksum) = file.split_last_chunk::<CHECKSUM_SIZE>().ok_or(PurgeFileError::NotOne)?;
-    // Before the checksum: a newer version may have another one.
+    // The version is checked before the checksum, which a newer version may compute differently.
     let version = Rest(versioned).number32().ok_or(PurgeFileError::NotOne)?;
     if version != VERSION && version != VERSION_SHARED {
         return Err(PurgeFileError::Version(version));

@@ -18,7 +18,7 @@ fn oldest_responses_of_an_owner_above_its_quota_go_first() {
         table.add(key(100 + number), 4096, b, 1 << 20);
     }
     assert_eq!((table.used(a), table.counts().above), (10 * 4096, 1));
-    // Stored again: it is the newest.
+    // A response that is stored again is the newest one.
     table.add(key(0), 4096, a, 5 * 4096);
     assert_eq!(excess(&mut table), [1, 2, 3, 4, 5].map(key));
     assert_eq!((table.used(a), table.used(b)), (5 * 4096, 10 * 4096));
@@ -55,7 +55,7 @@ fn responses_that_are_gone_are_forgotten() {
         assert!(counted.len() <= CHECKED_PER_STEP);
         for response in counted {
             if response.key == key(999) {
-                // Stored again meanwhile.
+                // The response is stored again meanwhile.
                 table.add(response.key, 512, a, 1 << 30);
             }
             if !there.contains(&response.key) {
@@ -126,7 +126,7 @@ fn file_has_owners_and_order() {
     }
     assert_eq!(QuotaRow::decode(&file[0][..100]), None);
     let mut other = QuotaTable::default();
-    // Stored before the file was read.
+    // This response was stored before the file was read.
     other.add(key(200), 1024, a, 4 * 512);
     other.adopt(QuotaTable::restore(rows));
     assert_eq!(other.used(a), 251 * 512);

@@ -60,7 +60,7 @@ impl RecordPrefix {
     /// Number of blocks of the record.
     #[must_use]
     pub fn blocks(&self) -> u32 {
-        // At most RECORD_MAX when it is written.
+        // A record has at most RECORD_MAX blocks when it is written.
         u32::try_from(blocks(PREFIX_SIZE + self.len)).unwrap_or(u32::MAX)
     }
 

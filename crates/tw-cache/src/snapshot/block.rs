@@ -126,7 +126,7 @@ pub(super) fn decode_header(block: &[u8]) -> Result<Header, SnapshotError> {
     let content = content.strip_prefix(MAGIC).ok_or(SnapshotError::NotOne)?;
     let mut rest = Rest(content);
     let mut number = || rest.array().map(u32::from_le_bytes).ok_or(SnapshotError::NotOne);
-    // Before the checksum: a newer version may have another one.
+    // The version is checked before the checksum, which a newer version may compute differently.
     let version = number()?;
     if version != VERSION {
         return Err(SnapshotError::Version(version));
@@ -137,7 +137,7 @@ pub(super) fn decode_header(block: &[u8]) -> Result<Header, SnapshotError> {
     let entries = rest.array().map(u64::from_le_bytes).ok_or(SnapshotError::NotOne)?;
     let stamp = stamp(block).ok_or(SnapshotError::NotOne)?;
     decode_items(block, Kind::Header, 0, stamp).ok_or(SnapshotError::Checksum)?;
-    // Each run has at least a block, and no more rows than its blocks.
+    // Each run has at least one block, and no more rows than fit into its blocks.
     if table == 0 || runs > table - 1 || entries > u64::from(table - 1) * ROWS_PER_BLOCK as u64 {
         return Err(SnapshotError::Invalid);
     }

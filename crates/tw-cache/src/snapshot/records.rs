@@ -120,7 +120,7 @@ impl RecordSnapshotWriter {
     fn page(&mut self, index: &Index, shard: usize, page: u32, pages: u32) -> Vec<u8> {
         let mut block = BlockWriter::new(Kind::Page, self.blocks, self.stamp);
         let rows = index.record_page(shard, page);
-        // Slots first: what had no room is found in the tables of segments.
+        // Slots come first, because rows that do not fit are found in the tables of segments.
         let before = self.slots.partition_point(|row| page_of_row(row, pages) < page);
         let slots = self.slots.iter().skip(before).take_while(|row| page_of_row(row, pages) == page);
         for row in slots.chain(&rows).take(PAGE_ROWS_MAX) {
@@ -165,7 +165,7 @@ impl RecordSnapshot {
     pub fn open(first: &[u8]) -> Result<Self, SnapshotError> {
         let content = first.get(super::block::CONTENT..BLOCK_SIZE).ok_or(SnapshotError::NotOne)?;
         let mut rest = Rest(content.strip_prefix(MAGIC).ok_or(SnapshotError::NotOne)?);
-        // Before the checksum: a newer version may have another one.
+        // The version is checked before the checksum, which a newer version may compute differently.
         let version = rest.array().map(u32::from_le_bytes).ok_or(SnapshotError::NotOne)?;
         if version != VERSION {
             return Err(SnapshotError::Version(version));

@@ -279,7 +279,7 @@ fn cut_and_foreign_files_are_errors_or_fewer_entries() {
 
 #[test]
 fn random_bytes_behind_valid_checksums_are_harmless() {
-    // As a faulty writer could make them.
+    // A faulty writer could make such files.
     let mut random = Random::new(2);
     for _ in 0..300 {
         let mut file = write(&filled(500, EvictionPolicy::Lru), NOW);

@@ -55,7 +55,7 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_lua_", NO_LUA),
     ("ngx_http_geoip_", GEOIP2),
     ("ngx_stream_geoip_", GEOIP2),
-    // Its file is `ngx_http_xslt_filter_module`.
+    // The file is named `ngx_http_xslt_filter_module`.
     ("ngx_http_xslt_", NO_XSLT),
     ("ngx_http_modsecurity_", NO_FIREWALL),
     ("ngx_http_naxsi_", NO_FIREWALL),

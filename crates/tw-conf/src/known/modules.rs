@@ -32,7 +32,7 @@ pub fn module_of_file(file: &Word) -> String {
     let file = file.lossy();
     let name = file.rsplit('/').next().unwrap_or_default();
     let name = name.strip_suffix(".so").unwrap_or(name);
-    // Some packages have the version in the names of files.
+    // Some packages have the version in the file name.
     name.split_once("_module-").map_or_else(|| name.to_owned(), |(name, _)| format!("{name}_module"))
 }
 

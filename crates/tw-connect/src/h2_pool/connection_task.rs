@@ -157,7 +157,8 @@ impl ConnectionTask {
             }
             let has_left = match self.io.poll_write(&self.connection, cx) {
                 Poll::Ready(Err(error)) => {
-                    // Its server may have said something before, of which the loop has not heard yet. It hears of the end, too.
+                    // The server may have sent something before, which the loop has not been notified of yet. It will be notified of the
+                    // end, too.
                     self.unsent = Some(error);
                     self.stage = TaskStage::Unwritable;
                     self.deadline.set(LAST_WAIT);
@@ -185,7 +186,7 @@ impl ConnectionTask {
         match cause {
             CloseCause::Broken(broken) => self.connection.fail(broken),
             CloseCause::Flooded => {
-                // Its streams are asked why.
+                // The streams report this reason.
                 self.h2_connection.close(Some("upstream sent too many frames without content"));
                 self.connection.close(ErrorCode::ENHANCE_YOUR_CALM);
             }

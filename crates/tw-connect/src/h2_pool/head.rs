@@ -85,7 +85,7 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<Known>)> {
 fn goes_on(known: Option<Known>, value: &[u8]) -> bool {
     match known {
         Some(Known::Host) => false,
-        // The one thing that may be said of a connection (RFC 9113 section 8.2.2).
+        // `TE: trailers` is the only connection-specific field that HTTP/2 allows (RFC 9113 section 8.2.2).
         Some(Known::Te) => value.eq_ignore_ascii_case(b"trailers"),
         Some(known) => !hop::is_hop_by_hop(known),
         None => true,

@@ -98,7 +98,7 @@ pub async fn open_dedicated(
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     let connection = new_connection(&wanted, secured.is_some());
-    // No other request can find it, and it ends with this stream.
+    // No other request can find this connection, which ends with its stream.
     connection.retire();
     let permit = spawn_connection(connections, connection, ConnectParams { timeout, secured });
     wait_until_open(&permit, &mut deadline).await?;

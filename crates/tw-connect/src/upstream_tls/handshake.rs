@@ -124,7 +124,7 @@ impl UpstreamTls {
         if let Ok(name) = ServerName::try_from(self.0.name.to_string()) {
             return tls::connect(self.config_for(to, shown), name);
         }
-        // No name that a certificate could be for.
+        // The name is not one that a certificate could be for.
         if self.0.tls.verifies {
             return Err(UpstreamError::Name(self.0.name.to_string()).into());
         }

@@ -71,7 +71,7 @@ pub(super) struct AcceptMutex {
 impl AcceptMutex {
     /// Locks it for `number`, or returns true if that loop holds it already. Never waits.
     fn take(&self, number: u64) -> bool {
-        // Acquire and release: whoever has it next sees what the last one accepted.
+        // Acquire and release: the next holder sees what the last one accepted.
         match self.holder.compare_exchange(0, number, AcqRel, Acquire) {
             Ok(_) => true,
             Err(holder) => holder == number,
@@ -79,7 +79,7 @@ impl AcceptMutex {
     }
 
     fn give_up(&self, number: u64) {
-        // Somebody else's stays.
+        // A mutex held by another loop stays locked.
         let _ = self.holder.compare_exchange(number, 0, Release, Relaxed);
     }
 
@@ -228,7 +228,7 @@ impl<A: Application> Running<A> {
         }
         old.iter().for_each(|task| task.end.request());
         self.accepting.tasks.replace(tasks);
-        // Whether there are turns may have changed.
+        // The configuration may have turned the accept mutex on or off.
         self.accepting.turn.notify_waiters();
     }
 
@@ -414,7 +414,7 @@ impl LoopCore {
     /// Configured address of a connection, if that shares the socket of another address.
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
         let generation = self.process.borrow();
-        // Where every address has a socket of its own, nobody looks at the list.
+        // If every address has a socket of its own, the list is not needed.
         let accepts = |listen: &&ListenAddress| listen.options.kind == SocketKind::Stream;
         let is = |address: &Addr, socket| {
             let mut listens = generation.listens.iter().filter(accepts);

@@ -127,7 +127,7 @@ impl SiblingLoad {
 impl Balance {
     /// Looks at all loops, and decides what to pass on until the next look.
     fn rebalance(&self, me: &Arc<Sibling>, siblings: &Siblings, now: Instant) {
-        // Acquire: who is counted there is in the list.
+        // Acquire: a sibling that the version counts is in the list.
         let version = siblings.version.load(Acquire);
         let mut known = self.known.borrow_mut();
         if version != self.version.replace(version) || known.is_empty() {
@@ -226,7 +226,7 @@ impl LoopCore {
         if let Some(inbox) = &mut *self.balance.inbox.borrow_mut() {
             inbox.close();
         }
-        // Its sessions get no datagrams of other loops any more, but its connections do.
+        // Its sessions get no more datagrams from other loops, but its connections do.
         self.refuse_new_datagrams();
     }
 

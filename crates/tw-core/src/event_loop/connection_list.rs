@@ -217,7 +217,7 @@ mod tests {
         let mut checked = Checked::default();
         for client in 0..20_000 {
             let count = checked.there.len();
-            // Some hundred come, most of them go, and so on.
+            // Phases of growth and of shrinking alternate.
             let grows = (client / 400) % 2 == 0;
             match below(8) {
                 0 | 1 if grows => checked.insert(client),

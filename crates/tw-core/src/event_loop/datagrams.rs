@@ -221,7 +221,7 @@ impl<A: Application> Running<A> {
                         socket = resumed;
                         continue;
                     }
-                    // Its connections get their datagrams from the other process.
+                    // Connections of this socket get their datagrams from the other process.
                     Ok(None) => return self.stop_paused(&listener),
                     Err(error) => {
                         let log = &self.process().error_log;

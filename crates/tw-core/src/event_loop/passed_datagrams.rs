@@ -310,7 +310,7 @@ mod tests {
         // A number that was given up is used again.
         queues.change(first, |slot| *slot = None);
         assert_eq!(queues.pass(first, datagram(3)), PassOutcome::Lost);
-        // From another process, any loop takes it.
+        // A datagram from another process is taken by any loop.
         assert_eq!(queues.pass_received(first, datagram(4)), PassOutcome::Sent);
         assert_eq!(port(&of_second.try_recv().unwrap()), Some(4));
         while of_first.try_recv().is_ok() {}

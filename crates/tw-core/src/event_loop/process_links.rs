@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(pass(9, now + UNKNOWN_TIME_MAX / 2), LinkOutcome::Lost);
         assert!(!links.is_known(9));
         assert_eq!(pass(9, now + UNKNOWN_TIME_MAX), LinkOutcome::Gone);
-        // Identities that are made up push out no process that was told of, and are forgotten.
+        // Made-up identities evict no announced process, and are forgotten.
         links.add(1, None);
         (2..1000).for_each(|process| assert_eq!(pass(process, now), LinkOutcome::Lost));
         assert_eq!(links.others.lock().unknown.len(), PROCESSES_MAX);

@@ -157,14 +157,14 @@ mod tests {
             for value in 0..=u8::MAX {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                // Some are packets of another datagram.
+                // Some of these are packets of another datagram.
                 let _ = read_packet(&changed);
             }
         }
         let mut other = whole.clone();
         other[0] = VERSION + 1;
         assert!(read_packet(&other).is_none(), "another version");
-        // The socket cuts what is larger than the buffer, and the rest would pass for the whole.
+        // The socket truncates packets larger than the buffer, and the rest would be taken for the whole.
         let longer = [&whole[..], &[0; LINKED_SIZE_MAX + 1]].concat();
         assert!(read_packet(&longer).is_none(), "too large");
     }

@@ -188,7 +188,7 @@ impl Tallies {
         let mut link = self;
         loop {
             let tally = link.0.get_or_init(Arc::default);
-            // Acquire: what the last loop wrote here is there.
+            // Acquire: the last owner's writes are visible.
             if tally.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
                 return OwnTally(tally.clone());
             }

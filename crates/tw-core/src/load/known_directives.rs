@@ -61,7 +61,7 @@ impl KnownDirectives {
     pub(super) fn all(&self) -> &[DirectiveInfo] {
         self.sorted.get_or_init(|| {
             let mut all: Vec<_> = self.by_name().values().flatten().copied().collect();
-            // Of two names that are equally near to a misspelt one the first is meant: always the same one.
+            // Sorted, so that among names that are equally near to a misspelt one the first is always suggested.
             all.sort_by_key(|info| info.name);
             all
         })

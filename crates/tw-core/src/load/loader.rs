@@ -364,7 +364,7 @@ impl<'a> Loader<'a> {
                         self.mistakes.add(tw_conf::missing_directive(node, theirs));
                     }
                 }
-                // In a block that nobody here knows, nobody can say that something is wrong.
+                // Directives in the block of a foreign module cannot be checked.
                 None if module.is_some() => {}
                 None => self
                     .mistakes

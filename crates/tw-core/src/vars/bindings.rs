@@ -174,7 +174,7 @@ fn uninitialized<S: Session>(s: &S, slot: u16) -> Value {
 pub(crate) fn matches<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
     let mut captures = s.bindings().captures.borrow_mut();
     let matched = match regex.is_match(subject) {
-        // Most do not match, and a plain miss takes a third of the time of a miss with captures.
+        // Most searches do not match, and a miss without captures takes a third of the time of a miss with captures.
         Ok(Match::Yes) => regex.captures(subject, &mut captures),
         other => other,
     };

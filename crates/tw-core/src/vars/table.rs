@@ -214,7 +214,7 @@ impl<S: 'static> VarTable<S> {
         let lower = name.to_ascii_lowercase();
         let kind = match self.declared.get(lower.as_str()) {
             Some(Declaration { assign: Some(assign), .. }) => return Ok(VarTarget::Assign(*assign)),
-            // As in nginx, its variable has its value where none is stored.
+            // As in nginx, the variable keeps its computed value until another one is stored.
             Some(declaration) if self.changeable.contains(lower.as_str()) => {
                 SlotKind::Changeable(declaration.variable.clone())
             }

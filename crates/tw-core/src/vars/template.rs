@@ -130,7 +130,7 @@ impl<S: Session> Template<S> {
     /// Appends the text for `s`; a missing variable adds nothing. Never waits; allocates only to grow `out`.
     pub fn eval(&self, s: &S, out: &mut Vec<u8>) {
         match &*self.parts {
-            // Most are one variable and nothing else.
+            // Most templates are a single variable.
             [Part::Var(var)] => _ = var.eval(s, out),
             _ => self.eval_each(s, out, |_, _, _| {}),
         }

@@ -66,7 +66,7 @@ pub fn put_decimals(out: &mut Vec<u8>, mut rest: u32, mut first: u32) -> Value {
 #[inline]
 pub fn put_ip(out: &mut Vec<u8>, ip: IpAddr) -> Value {
     match ip {
-        // By hand: applications are told it with every request, and `write!` costs a thousand instructions.
+        // Written by hand: applications get the address with every request, and `write!` costs a thousand instructions.
         IpAddr::V4(ip) => {
             let [first, rest @ ..] = ip.octets();
             num::push_decimal(out, first.into());

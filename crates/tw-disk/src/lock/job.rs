@@ -111,19 +111,19 @@ impl Work {
         inner.device.touch(fd.as_fd());
         let locks = &self.locked.0.locks;
         let mut pages = locks.room_for(meta.size, pool).ok_or(Refusal::Full)?;
-        // Before anything is mapped: what a lock reads from a disk keeps other threads from getting memory.
+        // Read before the mapping: while a lock reads from a disk, other threads cannot get memory.
         read_through(inner, fd, meta.size)?;
-        // For the loops, which may send it only if that writes no access time: it says whether it ever does.
+        // This read is for the loops, which may send the file only if that writes no access time: it shows whether it ever does.
         let _ = inner.access_time.read_by_job(fd, || os::read(fd, 0, &mut [0; 1]));
         let mapped = MappedFile::new(fd.as_fd(), meta.size as usize).map_err(|_| Refusal::Kernel)?;
         let locked = mapped.lock();
-        // Also what is locked now may be another version.
+        // The pages that are locked now may be those of another version.
         let is_same = os::fstat_now(fd).is_ok_and(|now| now.is_same_version(meta) && now.nlink > 0);
         match locked {
             _ if !is_same => Err(Refusal::Changed),
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
-                // All but this one.
+                // The bytes of all locks but this one.
                 let kept = locks.bytes().saturating_sub(pages.bytes);
                 if locks.max.fetch_min(kept, Relaxed) > kept {
                     let limit = getrlimit(Resource::Memlock).current;

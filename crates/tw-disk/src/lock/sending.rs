@@ -58,7 +58,7 @@ impl Disk {
         let pages = shared.pages.get()?.upgrade()?;
         let Handle::Os(fd) = &file.inner().handle else { return None };
         let now = now_s() as u32;
-        // Most often it is there already, and a line that is only read stays in every processor's cache.
+        // The value is mostly there already, and a cache line that is only read stays in the cache of every processor.
         let used_s = &shared.life.used_s;
         if used_s.load(Relaxed) != now {
             used_s.store(now, Relaxed);

@@ -152,7 +152,7 @@ impl Walk {
             let place = CString::new(&*self.place).ok()?;
             let target = match readlinkat(CWD, &place, Vec::new()) {
                 Ok(target) => target.into_bytes(),
-                // No link.
+                // `EINVAL`: the file is no link.
                 Err(Errno::INVAL) => continue,
                 Err(_) => return None,
             };

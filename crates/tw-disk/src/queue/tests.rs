@@ -234,7 +234,7 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
         assert_eq!((device.running, device.hung, device.waiting), expected, "device {number}");
         assert_eq!(q.hanging.contains(&(number as u32)), device.hung > 0);
     }
-    // Work conserving: a free slot means that nobody who waits may have it.
+    // Work conserving: a free slot means that no waiting job may have it.
     if q.running() < q.caps.slots {
         for slot in q.slots.iter().filter(|slot| slot.state == SlotState::Waiting) {
             let key = &q.keys[slot.key as usize];
@@ -332,7 +332,7 @@ fn hang_all(q: &mut Queue<u64>, is_replaced: bool) -> usize {
 
 #[test]
 fn device_has_its_share_of_slots_and_its_queue_blocks_no_other() {
-    // (slots, device_threads, what one device gets)
+    // (slots, device_threads, share of one device)
     for (slots, given, share) in
         [(1, None, 1), (2, None, 1), (5, None, 3), (32, None, 16), (32, Some(4), 4), (8, Some(99), 8)]
     {
@@ -359,7 +359,7 @@ fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
     let jobs: Vec<Ticket> = (0..6).map(|job| push_on(&mut q, 1, job)).collect();
     let taken = take_jobs(&mut q);
     assert_eq!(taken.len(), 2);
-    // Not before its time, and not what gets on.
+    // A job is not overdue before its time, nor while it makes progress.
     (0..9).for_each(|_| q.tick());
     assert_eq!(q.overdue(10, |_| 0), []);
     q.tick();
@@ -373,14 +373,14 @@ fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
     }
     assert!(q.is_hung(1));
     assert_eq!((q.hung_on(1), q.replaced(), q.running()), (2, 2, 1));
-    // Others wait a little for the probe, and no longer.
+    // Other jobs wait for the probe, but only for a short time.
     assert!(!q.is_vain(1) && q.refuse_waiting(1).is_empty());
     assert_eq!(take_jobs(&mut q), [jobs[2]]);
     (0..PROBE_TICKS).for_each(|_| q.tick());
     assert!(q.is_vain(1));
     assert_eq!(q.refuse_waiting(1).len(), 3);
     assert_eq!((q.waiting(), q.running()), (0, 1));
-    // Other devices have all that is left.
+    // Other devices have all remaining slots.
     push_all(&mut q, 2, 10..20);
     assert_eq!(q.running(), 3);
     assert!(!q.is_hung(2) && !q.is_vain(2));

@@ -138,7 +138,7 @@ impl AnswerParser {
             let status = words.next().and_then(|word| word.parse::<u16>().ok());
             self.status =
                 Some(status.filter(|status| is_http && (200..600).contains(status)).ok_or(NotHttp)?);
-            // Until a line says more.
+            // HTTP/1.0 closes the connection unless a field says otherwise.
             self.is_closing = line.starts_with("HTTP/1.0");
             return Ok(());
         };

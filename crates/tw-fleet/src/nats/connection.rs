@@ -199,7 +199,7 @@ impl Connection {
         let (sender, replies) = mpsc::channel(replies_max);
         let subject = match kind {
             InboxKind::Replies => format!("{}{number}", self.shared.inbox),
-            // Not one of those that end up in the other subscription, too.
+            // The subject is not one of those that the subscription for replies receives, too.
             InboxKind::Stream => format!("{}stream.{number}", self.shared.inbox),
             InboxKind::Announcements => self.shared.announced.borrow().clone().unwrap_or_default(),
         };

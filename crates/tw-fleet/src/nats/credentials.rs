@@ -99,7 +99,7 @@ pub(super) fn sign(seed: &[u8], nonce: &str) -> Option<(String, String)> {
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 fn base32_decode(text: &str) -> Option<Vec<u8>> {
-    // As large as it becomes, so that no copy stays behind.
+    // The buffer has its final size, so that no copy of the secret stays behind.
     let mut bytes = Vec::with_capacity(text.len());
     let mut bits = 0_u32;
     let mut count = 0;

@@ -83,7 +83,7 @@ fn happen(world: &mut World, snapshot: &mut Content, last_loss: &mut Duration) {
             world.note_lost(&lost);
         }
         94 => {
-            // An empty log that went back to where a node is cannot be told from one that did not.
+            // An empty log that went back to the position of a node looks like one that did not.
             let rest = 1 + world.random.below(50);
             world.server.drop_old_records(rest);
         }
@@ -144,7 +144,7 @@ fn small_fleets_apply_every_purge_or_are_stale() {
 fn acknowledged_writes_that_are_lost_are_published_again() {
     let mut world = World::new(5, 3);
     world.run(2 * SECOND);
-    // The engine acknowledges to node 0, whose reader gets nothing any more: nobody has read the record when it is lost.
+    // The engine acknowledges to node 0, whose reader gets nothing any more: the record is lost before any node has read it.
     let before = world.server.content.borrow().clone();
     world.server.delivers.set(false);
     world.order(0, 1);
@@ -173,7 +173,7 @@ fn node_that_was_away_for_a_week_is_stale() {
     world.crash(3);
     world.order(0, 1);
     world.run(2 * SECOND);
-    // Retention: the engine has dropped what node 3 has not read.
+    // Retention: the engine has dropped records that node 3 has not read.
     world.server.clock_ns.set(7 * 86_400 * 1_000_000_000);
     world.server.drop_old_records(1);
     world.order(1, 1);

@@ -153,7 +153,7 @@ fn hundred_nodes_let_the_whole_rate_pass_and_no_more() {
     clients.ask(2, &demand, 5 * SECOND);
     let passed = clients.ask(2, &demand, 10 * SECOND);
     assert!((0.63..=0.72).contains(&passed), "{passed}");
-    // All of it on one node, whose equal share would be a hundredth.
+    // One node has all demand, although its equal share would be a hundredth.
     let mut demand = vec![0.0; 100];
     demand[17] = 2.0 * RATE as f64;
     clients.ask(3, &demand, 3 * SECOND);
@@ -175,7 +175,7 @@ fn new_key_on_all_nodes_does_not_have_the_rate_on_each() {
     let demand = vec![RATE as f64; 20];
     let passed: Vec<f64> = (0..5).map(|_| clients.ask(1, &demand, SECOND)).collect();
     println!("new key on 20 nodes, second by second: {passed:?}");
-    // Each node lets its burst pass, and one more.
+    // Each node lets its burst and one more request pass.
     let bursts = 20.0 * (BURST + 1.0) / RATE as f64;
     assert!(passed[0] <= 1.1 + bursts, "{passed:?}");
     assert!(passed[1..].iter().all(|passed| (0.95..=1.05).contains(passed)), "{passed:?}");
@@ -209,7 +209,7 @@ fn client_that_moves_all_the_time_gets_no_more_than_the_rate() {
             passed += clients.ask(1, &demand, Duration::from_millis(move_ms)) / moves as f64;
         }
         println!("moves every {move_ms} ms among 10 nodes: {passed}");
-        // Less, since a node that others do not know to be asked has an equal share, which is used a tenth of the time.
+        // Less passes, because a node whose demand the others do not know has an equal share, which is used a tenth of the time.
         assert!((0.02..=1.0).contains(&passed), "{move_ms}: {passed}");
     }
     // Requests that go to all nodes in turn find all of the rate.

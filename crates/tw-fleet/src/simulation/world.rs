@@ -452,7 +452,7 @@ impl Session for Connection {
     }
 
     fn announce(&self, payload: &[u8]) -> Result<(), EngineError> {
-        // Whether it arrives, nobody is told.
+        // The sender does not learn whether the announcement arrives.
         if self.is_up() {
             self.server.say(payload);
         }

@@ -254,7 +254,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
                 let field = FieldSpan { name, value, known };
                 let is_host = known == Some(Known::Host) && matches!(head.line.host, HostAt::None);
                 let accepted = known.map_or(Ok(()), |known| accept_known(head, known, field));
-                // A wrong host stays, as the log shows what was sent; a second one does not.
+                // An invalid host is kept, because the log shows what was sent; a second one is not.
                 if !matches!(accepted, Err(HeadError::DuplicateHost | HeadError::DuplicateHeader(_))) {
                     head.fields.push(field);
                 }

@@ -184,7 +184,7 @@ enum Verdict {
 
 /// Handles a known field as soon as its line is complete.
 fn check_field(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
-    // RFC 9112 section 6.3: a response of 1xx ends with its head whatever its fields say.
+    // RFC 9112 section 6.3: a 1xx response ends with its head, whatever its fields are.
     if is_interim(head.status()) {
         return Ok(Verdict::Keep);
     }
@@ -207,10 +207,10 @@ fn check_field(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<
             Ok(Verdict::Keep)
         }
 
-        // An application sends bytes and no chunks (RFC 3875 section 6.3.4): what it says of that has no meaning.
+        // An application sends bytes and no chunks (RFC 3875 section 6.3.4), so its `Transfer-Encoding` has no meaning.
         Known::TransferEncoding if head.start != HeadStart::StatusLine => Ok(Verdict::Keep),
 
-        // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
+        // RFC 9112 section 6.1: the framing of a message of an older version cannot be trusted.
         // DIFF(nginx): nginx decodes it.
         Known::TransferEncoding if head.version() < Version::HTTP_11 => {
             Err(OriginError::TransferEncodingInHttp10)

@@ -166,12 +166,12 @@ const HEADS: &[(&[u8], &str)] = &[
         b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         "upstream sent HTTP/1.0 response with \"Transfer-Encoding\" header",
     ),
-    // An interim response has no body, whatever it says.
+    // An interim response has no body, whatever its fields are.
     (
         b"HTTP/1.1 103 x\r\nLink: a\r\nContent-Length: x\r\nTransfer-Encoding: y\r\n\r\n",
         "103 x|Link=a|Content-Length=x|Transfer-Encoding=y",
     ),
-    // Other fields that come once.
+    // Other fields that occur once.
     (b"HTTP/1.1 200 OK\r\nETag: 1\r\netag: 2\r\nVary: a\r\nVary: b\r\n\r\n", "200 OK|ETag=1|Vary=a|Vary=b"),
     (b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n", "200 OK|Set-Cookie=a|Set-Cookie=b"),
 ];

@@ -83,7 +83,7 @@ impl EncodedHead {
         let pieces = [start..date.start, date.end..connection.start, connection.end..out.len()];
         let [before, between, after] = pieces.map(|piece| out.get(piece).map(Box::from));
         Some(Self {
-            // Its own would be kept by itself.
+            // A memo in the stored head would be stored with it.
             head: ResponseHead { memo: None, ..head.clone() },
             server: Bytes::copy_from_slice(context.server),
             vary_accept_encoding: context.vary_accept_encoding,

@@ -89,7 +89,7 @@ fn dot_segments_rfc3986() {
         ("/b/c/g/../h", "/b/c/h"),
         ("/b/c/g;x=1/./y", "/b/c/g;x=1/y"),
         ("/b/c/g;x=1/../y", "/b/c/y"),
-        // Here the RFC stays at the root; nginx refuses.
+        // RFC 3986 stays at the root here; nginx refuses the path.
         ("/b/c/../../../g", ""),
     ];
     for (target, path) in table {

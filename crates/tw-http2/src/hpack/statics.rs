@@ -140,7 +140,7 @@ pub(super) fn find(name: &[u8]) -> Option<usize> {
         _ => return None,
     };
     let (known, _) = entry(index)?;
-    // Without a branch for each letter: it is the right one nearly always.
+    // Compared without a branch for each letter, because the entry is nearly always the right one.
     let differs = name
         .iter()
         .zip(known)

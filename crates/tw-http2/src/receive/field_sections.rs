@@ -65,7 +65,7 @@ impl State {
         let is_whole = is_last && head.has(flag::END_HEADERS);
         block.came += some.len();
         if is_whole && block.bytes.is_empty() {
-            // Most lists come in one piece.
+            // Most field sections come in one piece.
             let (fields, dependency) = without_padding(head, some)?;
             block.is_circular |= dependency == Some(block.stream);
             return self.field_section(&block, fields);
@@ -118,7 +118,7 @@ impl State {
             (None, _) if is_new => self.request(id, list),
             (None, _) if self.lost.contains(&id) => Ok(()),
             (None, _) => {
-                // As nginx, whether the stream has ended or was passed over.
+                // As in nginx, whether the stream has ended or was skipped.
                 Err(wrong("sent HEADERS frame with incorrect identifier"))
             }
         }
@@ -126,7 +126,7 @@ impl State {
 
     fn request(&mut self, id: u32, list: FieldSection) -> Result<(), ConnectionError> {
         if self.shutdown == Shutdown::Settled {
-            // The client was told that nobody looks at it.
+            // GOAWAY has told the client that this request is not processed.
             self.lose(id);
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl State {
                     entry.incoming.set(ReceiveState::Body);
                 }
             }
-            // Fields in the middle of a body are nobody's.
+            // Fields in the middle of a body are not allowed.
             ReceiveState::Body if !ends => {
                 let words = "sent trailer without end stream flag";
                 return self.stream_error(entry.id, ErrorCode::PROTOCOL_ERROR, words);

@@ -336,7 +336,7 @@ impl Decoder {
     /// Tells the peer that sections of a stream will not be decoded (RFC 9204 section 4.4.2). Insertions to which they refer
     /// may still be on their way.
     pub fn cancel(&mut self, stream: u64) {
-        // Without a table, the encoder does not need to know (RFC 9204 section 2.2.2.2).
+        // Without a dynamic table, the encoder need not learn of the cancellation (RFC 9204 section 2.2.2.2).
         if self.capacity_max > 0 {
             integer::encode(&mut self.out, 0x40, 6, usize::try_from(stream).unwrap_or(usize::MAX));
         }

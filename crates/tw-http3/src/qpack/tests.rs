@@ -176,7 +176,7 @@ fn sections_that_break_a_rule() {
         // A base before the first entry.
         "0382",
         "0080",
-        // References beyond what is required, or there at all.
+        // References beyond the required insert count, or to entries that do not exist.
         "0200 81",
         "0000 80",
         "0300 82",
@@ -322,7 +322,7 @@ fn fields_are_written_in_the_shortest_way() {
         (":status", "500", "0000 ff08"),
         ("Content-Type", "text/plain", "0000 f5"),
         (":path", "/x", "0000 51 022f78"),
-        // Names whose fields are secrets.
+        // Fields with secret values.
         ("cookie", "", "0000 75 00"),
         ("Authorization", "x", "0000 7f45 0178"),
         ("X", "", "0000 2178 00"),

@@ -310,7 +310,7 @@ impl Settings<Http> for AuthJwt {
                     _ => path.append(members, out),
                 })
             });
-            // Not kept: the claims of an encrypted token are known later.
+            // The value is not cached, because the claims of an encrypted token are known later.
             define(cx, &name, SlotKind::Volatile(compute), None)?;
         }
         let realm = match raw.realm.take() {

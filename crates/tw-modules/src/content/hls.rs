@@ -288,7 +288,7 @@ impl Hls {
         r.response.content_type = Bytes::from_static(form.media_type().as_bytes());
         static_files::describe(r, &file, body.len().unwrap_or_default());
         if form == Form::Segment {
-            // The tag is that of a file.
+            // The entity tag is that of the file, not of the segment.
             r.response.fields.remove_known(Known::ETag);
         }
         r.state.ranges = Ranges::Refused;

@@ -116,7 +116,7 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     let core = &generation.plan(r.route.plan).core;
     let meta = file.meta();
     r.response.status = 200;
-    // An upstream server that has sent the request here may have said it.
+    // The upstream server that sent the request here may have set the content type.
     if r.response.content_type.is_empty() {
         r.response.content_type =
             core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();

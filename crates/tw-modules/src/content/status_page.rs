@@ -137,7 +137,7 @@ pub(crate) fn policy(nonce: &str) -> String {
 async fn numbers(r: &mut Request) -> Outcome {
     let usage = metrics::process_usage(r).await;
     let mounts = match usage.resident_bytes {
-        // Where the one did not come in time, the other will not either.
+        // If the first file came too late, the other one would, too.
         None => Vec::new(),
         Some(_) => {
             let generation = r.generation().clone();

@@ -50,7 +50,7 @@ impl<P: Protocol> Settings<P> for Map {
                 raw.maps.push(read(node)?);
                 Ok(())
             }),
-        // Tables size themselves; what nginx refuses is refused.
+        // Tables choose their size themselves; only the values that nginx refuses are refused.
         record::number("map_hash_max_size", OUTERMOST)
             .default("2048")
             .doc("Size of tables of maps; without effect.")

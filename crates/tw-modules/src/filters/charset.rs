@@ -146,7 +146,7 @@ impl Settings<Http> for Charset {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        // An upstream server may say what charset the client is to get, whatever is configured (`X-Accel-Charset`).
+        // An upstream server may choose the charset of the client, whatever is configured (`X-Accel-Charset`).
         if !matches!((&self.charset, &self.source), (Name::Off, Name::Off)) || !self.maps.is_empty() {
             plan.add_header_filter(self.clone());
         }
@@ -236,7 +236,7 @@ impl Charset {
         }
         r.response.cut_charset();
         self.remember(r, charset.clone());
-        // As in nginx: old browsers take the charset of a redirect for that of the page it leads to.
+        // As in nginx: old browsers apply the charset of a redirect to the target page.
         r.response.charset = if matches!(r.response.status, 301 | 302) { Bytes::new() } else { charset };
     }
 
@@ -333,7 +333,7 @@ impl Pull for Recoded {
     }
 
     fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
-        // Of bytes that stand each for itself, any part can be made.
+        // If each byte is recoded on its own, any part of the body can be made.
         if self.length == Length::Changed {
             return None;
         }

@@ -150,7 +150,7 @@ impl Unpacked {
     /// Unpacks as much of the input as there is room for.
     fn unpack(&mut self, want: usize) -> io::Result<Bytes> {
         self.members.unpack(&mut self.input, self.room.min(want)).map(Bytes::from).map_err(|error| {
-            // As nginx words it, with what it would have asked of zlib.
+            // nginx's message has the flush mode that it would have passed to zlib.
             let flush = if self.body.is_empty() { InflateFlush::Finish } else { InflateFlush::NoFlush };
             io::Error::other(format!("inflate() failed: {}, {}", flush as i32, code(error)))
         })

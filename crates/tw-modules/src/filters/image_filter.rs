@@ -254,7 +254,7 @@ impl Settings<Http> for ImageFilter {
         let is_quality = |n: u32| (1..=100).contains(&n);
         let outer_quality = outer.map(|o| &o.jpeg_quality);
         let jpeg_quality = Number::resolve(JPEG_QUALITY, raw.jpeg_quality, outer_quality, is_quality, cx)?;
-        // Its word is checked all the same.
+        // `image_filter_webp_quality` has no effect, but its value is checked.
         Number::resolve(WEBP_QUALITY, raw.webp_quality, None, is_quality, cx)?;
         let sharpen = Number::resolve(SHARPEN, raw.sharpen, outer.map(|o| &o.sharpen), |_| true, cx)?;
         let transparency =
@@ -444,9 +444,9 @@ impl ImageFilter {
         if codec::memory(pixels) > available_memory::bytes() / AVAILABLE_PART {
             return Err(refuse_for_now(r, format_args!("too little memory for {pixels} pixels")));
         }
-        // Below what waits for the disk.
+        // The job has a lower class than requests that wait for the disk.
         let mut account = Account::new(JobClass::Fill, JobSource::of(b"image_filter"));
-        // The turn ends with the work, and not when a client goes away that cannot stop it any more.
+        // The turn ends with the work, because a client that goes away cannot stop the work any more.
         let work = move || {
             let _turn = ticket;
             change.run(&file)

@@ -144,7 +144,7 @@ impl HeaderFilter for Slice {
             Ok(found) => found,
             Err(Mismatch) => {
                 cache::discard(r);
-                // A client could not tell this response from a good one.
+                // A client could not tell this response from a valid one.
                 r.state.after = After::Abort;
                 return Body::Empty;
             }

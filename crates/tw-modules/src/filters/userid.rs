@@ -288,7 +288,7 @@ impl UserId {
     fn create(&self, r: &Request) -> Id {
         static SEQUENCE_V1: AtomicU32 = AtomicU32::new(1);
         static SEQUENCE: AtomicU32 = AtomicU32::new(SEQUENCE_START);
-        // As nginx has it: seconds and numbers of services have 32 bits here.
+        // As in nginx, seconds and service numbers have 32 bits.
         let now = tw_rt::clock::unix().secs as u32;
         let service = self.service.map(|service| service as u32);
         if self.mode == Mode::V1 {

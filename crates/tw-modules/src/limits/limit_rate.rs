@@ -249,7 +249,7 @@ impl Schedules {
         }
         let cost = slab_cost(ENTRY_SIZE + key.len());
         let schedule: Arc<KeySchedule> = Arc::default();
-        // Two idle keys go for each new one, so that a zone that was full once does not stay so.
+        // Two idle keys are removed for each new one, so that a zone that was full once does not stay full.
         self.forget(&mut table, now, 2);
         for _ in 0..=USED_MAX {
             if table.insert(key, cost, schedule.clone()).is_some() {

@@ -231,7 +231,7 @@ impl Settings<Http> for Otel {
                 let queues = cx.keep(b"", |_| true, SpanQueues::default);
                 if let Some(MetricsSwitch::Every(interval)) = metrics {
                     let counts = cx.keep(b"", |_| true, MetricExports::default);
-                    // Each configuration has its own.
+                    // Each configuration has a task of its own.
                     cx.keep(b"otel", |_| false, || metrics_task::task(target.clone(), interval, counts));
                 }
                 Some(Arc::new(Exporter { target, queues }))

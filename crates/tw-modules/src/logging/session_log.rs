@@ -335,7 +335,7 @@ impl Log {
         let mut table = zone.lock(shard);
         let mut written = Vec::new();
         if let Some(at) = table.find(id) {
-            // Another loop has begun it meanwhile.
+            // Another loop has begun the session meanwhile.
             table.get(at).bytes += session.bytes;
             return written;
         }

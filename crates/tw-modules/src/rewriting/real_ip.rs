@@ -112,7 +112,7 @@ impl Source {
 
 impl Handler for RealIp {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        // Once told, it stays so, also after an internal redirect.
+        // An address that was replaced once stays, also after an internal redirect.
         let is_told = !std::ptr::eq(r.client_addr(), r.peer());
         if is_told {
             return Step::PASS;

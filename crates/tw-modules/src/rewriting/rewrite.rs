@@ -119,7 +119,7 @@ impl Settings<Http> for Rewrite {
         }
         let mut program = Program::compile(raw.operations, phase, (&base32, &lists), cx);
         if outer.is_none() {
-            // Its variables are defined now; servers would share it otherwise.
+            // The program of `http` has defined its variables; servers must not share the program itself.
             program = Program::default();
         }
         let log = raw.log.or(outer.map(|o| o.log), false);

@@ -278,7 +278,7 @@ impl<V> Zone<V> {
 
     /// The part that `key` lies in.
     pub(crate) fn shard_of(&self, key: &[u8]) -> usize {
-        // There are at most 16.
+        // There are at most 16 shards.
         (self.hasher.hash_one(key) % self.shards.len() as u64) as usize
     }
 

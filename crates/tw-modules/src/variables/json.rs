@@ -215,7 +215,7 @@ fn pick(r: &Request, document: u16, number: usize, out: &mut Vec<u8>) -> Value {
 /// Appends values one after the other, each behind its length and 1, or 0 if it is missing.
 fn encode(values: &[Option<Vec<u8>>], out: &mut Vec<u8>) {
     for value in values {
-        // All of them are parts of a document, which is shorter than 4 GiB.
+        // The values are parts of a document, which is shorter than 4 GiB, so the cast is exact.
         let mark = value.as_ref().map_or(0, |value| value.len() as u32 + 1);
         out.extend_from_slice(&mark.to_le_bytes());
         out.extend_from_slice(value.as_deref().unwrap_or_default());

@@ -183,7 +183,7 @@ fn md5(texts: &[&[u8]]) -> Hash {
 /// Reads base64 with the alphabet of URLs (RFC 4648 section 5), padded or not.
 fn decode(text: &[u8]) -> Option<Hash> {
     let digits = text.iter().position(|&byte| byte == b'=').map_or(text, |end| &text[..end]);
-    // 22 characters of six bits are 16 bytes and four bits that say nothing.
+    // 22 characters of six bits are 16 bytes and four unused bits.
     if text.len() > ENCODED_MAX || digits.len() != 22 {
         return None;
     }

@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_connection_wakes_one_of_many_loops() {
         let turns = wakes_of_loops();
-        // Each loop begins with a turn, and one that is on its way to sleep when a connection comes may look in vain.
+        // Each loop begins with a turn, and a loop that is about to sleep when a connection comes may look in vain.
         assert!(turns < 150, "{turns}");
     }
 

@@ -356,7 +356,7 @@ impl ListenSocket {
         };
         let socket =
             Socket::new(domain, socket_type.nonblocking(), protocol).map_err(|e| step("socket()", e))?;
-        // With it, any program could have a share of the datagrams.
+        // With `SO_REUSEADDR`, any program could get a share of the datagrams.
         if kind == SocketKind::Stream {
             socket.set_reuse_address(true).map_err(|e| step("setsockopt(SO_REUSEADDR)", e))?;
         }

@@ -220,7 +220,7 @@ fn header_is_parsed_alike_in_any_pieces() {
         if let Ok(Some((header, len))) = &whole {
             assert!(*len <= sent.len());
             for name in ["authority", "ssl_verify", "ssl_cn", "0x02"] {
-                // Broken values are told, not followed.
+                // Invalid values are reported as errors, and must not panic.
                 let _ = header.tlv(Tlv::from_name(name).unwrap());
             }
         }
@@ -249,7 +249,7 @@ fn version_2_is_written_as_it_is_read() {
             assert_eq!((addrs.src.port(), addrs.dst.port()), (5, 6));
             assert_eq!(header.tlv(Tlv::Type(0xea)).unwrap().as_deref(), Some(&b"value"[..]));
         }
-        // The sum is that of the header with zeros in its place.
+        // The checksum is that of the header with zeros in its place.
         let sum = header_sum(&out);
         assert_eq!(sum, crc32c(&[&out[..out.len() - 4], &[0; 4]].concat()));
     }

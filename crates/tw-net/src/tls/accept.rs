@@ -93,11 +93,11 @@ impl ClientHelloReader {
                 self.acceptor.read_tls(&mut bytes).map_err(HandshakeError::Io)?;
                 match self.acceptor.accept() {
                     Ok(None) => {}
-                    // Of what follows a hello nothing is needed: who sends it at once is told to do so again, or has early
-                    // data, which is in the acceptor already.
+                    // Bytes behind the ClientHello are not needed: they belong to a hello that has to be repeated, or are early data, which
+                    // the acceptor has already.
                     Ok(Some(accepted)) => return Ok(Some(ClientMessage::Hello(Box::new(accepted)))),
                     Err((error, alert)) => {
-                        // A peer that takes nothing need not know.
+                        // The alert is lost if the peer takes no bytes.
                         let _ = self.socket.try_write(&record_of(alert));
                         return Err(HandshakeError::Tls(error));
                     }

@@ -154,7 +154,7 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[test]
 fn bytes_pass_in_both_directions_also_to_a_slow_client() {
-    // More than the buffers of both ends ever hold.
+    // More bytes than the buffers of both ends ever hold.
     const SIZE: usize = 24 << 20;
     on_loop(async {
         let (begin, is_full) = channel();
@@ -249,7 +249,7 @@ fn truncated_connection_has_ended_for_a_server() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             client.write_all(b"request").unwrap();
-            // Without saying goodbye.
+            // The client closes the connection without a close_notify.
             drop(client.sock);
         })
         .await;
@@ -278,7 +278,7 @@ fn close_notify_is_sent() {
     on_loop(async {
         let (stream, client) = with_client(|mut client| {
             let mut all = Vec::new();
-            // Fails where only TCP says so.
+            // Reading fails if only TCP signals the end.
             client.read_to_end(&mut all).map(|_| all)
         })
         .await;

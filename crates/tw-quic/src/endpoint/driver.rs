@@ -68,7 +68,7 @@ impl Driver {
         let foreign = Arc::new(ForeignOrigin::default());
         let reserved = Arc::<FatalMutex<_>>::default();
         let mut seed = [0; 32];
-        // Without random numbers no handshake succeeds either.
+        // An error is ignored, because without random numbers no handshake succeeds either.
         let _ = rand::fill(&mut seed);
         let mut own = engine::EndpointConfig::new(Arc::new(ResetKey(config.keys.clone())));
         let (keys, origin) = (config.keys.clone(), config.origin);

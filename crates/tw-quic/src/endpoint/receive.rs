@@ -30,7 +30,7 @@ impl EndpointState {
             let header = LongHeader::read(&mut &*datagram.bytes);
             header.filter(LongHeader::is_initial).map(|header| header.destination)
         };
-        // The engine takes what it is given; the hello is read from a copy.
+        // The engine consumes the datagram, so the ClientHello is read from a copy.
         let pending = destination.and_then(|id| driver.hellos.get_mut(id));
         let progress = pending.map(|pending| {
             if pending.incoming.remote_address() == datagram.peer {
@@ -69,7 +69,7 @@ impl EndpointState {
                     known.is_new(datagram.peer)
                 };
                 if is_new {
-                    // Before the tasks that the datagram wakes.
+                    // Set before the tasks that the datagram wakes run.
                     self.has_moved_client.set(true);
                     self.queue(shared.handle, shared.serial);
                 }

@@ -100,7 +100,7 @@ fn frame(payload: &mut &[u8], out: &mut Vec<u8>) -> Option<()> {
         }
         0x1c | 0x1d => close(kind, payload, out)?,
         0x1e => put(format_args!(r#"{{"frame_type":"handshake_done"}}"#)),
-        // Frames of extensions have no length: what follows cannot be found.
+        // Frames of extensions have no length field, so the frames behind them cannot be found.
         _ => {
             put(format_args!(r#"{{"frame_type":"unknown","raw_frame_type":{kind}}}"#));
             *payload = &[];

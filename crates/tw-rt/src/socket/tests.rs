@@ -76,7 +76,7 @@ async fn check_write(stream: &Socket, mut peer: impl Read + Send + 'static) {
     peer.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"headbody");
 
-    // Until the socket is full; then it must become writable again by itself.
+    // Once the socket is full, it has to become writable again by itself.
     let data = vec![b'x'; 1 << 20];
     let mut sent = 0;
     loop {

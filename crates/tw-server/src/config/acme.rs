@@ -237,7 +237,7 @@ impl Settings<Http> for Acme {
     }
 
     fn are_shared(&self) -> bool {
-        // Locations have what their server has; servers without a certificate of that kind must say so.
+        // Locations share the settings of their server; a server without a certificate of this kind must say so itself.
         self.level == BlockLevel::Server || self.issuers.all.is_empty()
     }
 

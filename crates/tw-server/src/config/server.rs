@@ -193,7 +193,7 @@ impl Settings<Http> for ServerSettings {
     }
 
     fn are_shared(&self) -> bool {
-        // In a location nobody asks for these.
+        // No code asks for these settings in a location.
         true
     }
 }

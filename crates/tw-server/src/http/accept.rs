@@ -127,7 +127,7 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
             let early = (!early.is_empty()).then(|| Box::new(early));
             Serving::Http1 { serving: h1::serve::serve(conn, early) }
         }
-        // Before its first byte, a connection has nothing of the size of its steps.
+        // A connection that has sent no byte yet does not carry the size of its steps.
         Some(steps) if transport.is_plain() && early.is_empty() => {
             Serving::Silent { waiting: Box::pin(wait_for_first_bytes(client, transport, steps)) }
         }
@@ -184,7 +184,7 @@ async fn wait_for_first_bytes(
             }
             return None;
         }
-        // A step finds out again that the time is over or the socket has failed, and says so.
+        // The step finds out again that the time is over or the socket has failed, and logs it.
         Ok(()) | Err(WaitError::Timeout | WaitError::Failed) => {}
     }
     Some(Box::pin(serve_with_steps(client, transport, Vec::new(), Some(steps))))

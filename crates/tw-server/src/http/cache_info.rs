@@ -161,7 +161,7 @@ impl CacheInfo {
 
     /// Clears all values.
     pub(crate) fn clear(&mut self) {
-        // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
+        // Most requests use no cache. A request that was to fetch something anew may have ended before it did.
         let was_forced = self.is_update || self.is_anew;
         if self.cache.is_some() || was_forced || self.part.get().is_some() {
             *self = Self::default();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_next_request_in_the_same_memory_finds_nothing() {
-        // Both are set before the cache is asked, and a request may end before it is.
+        // Both flags are set before the cache lookup, and a request may end before that.
         let mut r = Request::new();
         r.upstream.cache.is_update = true;
         r.unbind();

@@ -117,7 +117,7 @@ impl Client {
         let peer = self.peer.clone();
         let listen = (self.listen.clone(), self.kind);
         let client = Self::make(self.id, peer, listen, self.event_loop.clone(), self.verbosity);
-        // Both are new, and nobody has set them.
+        // Setting cannot fail: both fields of the new client are empty.
         let _ = client.tls.set(Box::new(secured));
         if let Some(header) = self.proxy.get() {
             let _ = client.proxy.set(header.clone());

@@ -250,7 +250,7 @@ fn trusted_part(from: &[u8], path: &[u8]) -> Trusted {
         Some(_) if from.is_empty() => Trusted::Leading(0),
         Some([]) => Trusted::All,
         Some(rest) if rest.starts_with(b"/") || from.ends_with(b"/") => {
-            // No path is that long; one that were would be checked.
+            // Paths are never that long; a longer one would be checked.
             Trusted::Leading(u32::try_from(from.len()).unwrap_or(0))
         }
         _ => Trusted::Leading(0),
@@ -304,7 +304,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     let cache = r.plan().core.files.open_file_cache;
     r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
     let event_loop = r.client().event_loop.clone();
-    // Before the job: a request that is read while it runs is not answered with what it found before.
+    // Noted before the job: a request that is read while the job runs must not get what the job found before.
     let look = event_loop.app.files.borrow_mut().look();
     match event_loop
         .retry_with_descriptor(async || disk.open_cold(&mut r.costs.account, path, &options).await)

@@ -75,7 +75,7 @@ pub async fn resident_bytes(disk: &Disk, account: &mut Account) -> Option<u64> {
 /// Resources of this process, as far as a pool has read them soon.
 pub async fn process_usage(disk: &Disk, account: &mut Account) -> ProcessUsage {
     let Some(resident_bytes) = resident_bytes(disk, account).await else {
-        // Where the first came late, the others would come late as well.
+        // If the first file came too late, the others would, too.
         return ProcessUsage::default();
     };
     // The size of this directory is the number of descriptors since Linux 6.2; it was 0 before.

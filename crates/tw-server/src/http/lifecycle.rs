@@ -112,7 +112,7 @@ async fn respond<const TIMED: bool>(r: &mut Request, head: Result<(), u16>) {
         Err(status) => phases::fail(r, status).await,
     };
     if let (Body::Upgraded(_), Some(deadline)) = (&body, &r.context.deadline) {
-        // The time of a tunnel is that of the session in it.
+        // A tunnel is not limited by the deadline of its request.
         deadline.set(None);
     }
     send_response::send::<TIMED>(r, body).await;

@@ -71,10 +71,10 @@ impl MemoryShare {
 
 impl Drop for AddressShare {
     fn drop(&mut self) {
-        // At the end of a thread there is no table any more.
+        // When a thread ends, its table may be gone already.
         let _ = ADDRESSES.try_with(|all| {
             let mut all = all.borrow_mut();
-            // A newer one may be in its place.
+            // A newer entry may be in its place.
             if all.get(&self.key).is_some_and(|known| known.strong_count() == 0) {
                 all.remove(&self.key);
             }

@@ -161,7 +161,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for running in self.loops.drain(..) {
-            // Without its sender, a loop ends at once.
+            // A loop without its sender ends at once.
             drop(running);
         }
     }
@@ -208,7 +208,7 @@ fn client_that_moves_keeps_its_connection() {
     let running = Running::start(4, &authority.certify(&["localhost"]), "");
     let mut client = running.client(&authority);
     client.connected().unwrap();
-    // Each address is another loop's, three times of four.
+    // Three times of four, the new address belongs to another loop.
     for _ in 0..12 {
         exchange(&mut client, &vec![7; 50_000]);
         client.rebind().unwrap();

@@ -137,7 +137,7 @@ fn locations(
     let prepared = cx.vars.prepared;
     for scope in scopes {
         yield_if_due();
-        // In a block without a pattern, the location is the one it stands in.
+        // The location of a block without a pattern is the enclosing one.
         let location = match &scope.kind {
             BlockKind::Location(pattern) => cx.block.location.replace(pattern.clone()),
             _ => cx.block.location.clone(),

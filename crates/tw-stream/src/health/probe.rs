@@ -126,7 +126,7 @@ async fn check_datagrams(s: &StreamSession, check: &HealthCheck, to: &Addr) -> R
     let received = deadline.guard(receive(&s.client.event_loop, &socket)).await;
     match (received, criteria.and_then(|criteria| criteria.expect.as_ref())) {
         (Ok(Err(error)), _) => Err(reading(UpstreamFailure::Receive(error))),
-        // No error in all the time.
+        // Without an expected answer, silence until the timeout is a success.
         (Err(_), None) | (Ok(Ok(_)), None) => Ok(()),
         (Err(_), Some(_)) => Err(reading(UpstreamFailure::ReceiveTimeout)),
         (Ok(Ok(answer)), Some(expected)) => match expected.state(&answer) {

@@ -50,7 +50,7 @@ impl ServerTransport for DatagramSocket {
         let permit = core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit);
         let permit = permit.map_err(connecting)?;
         let socket = match connect_datagrams(to, options) {
-            // A session has no accepted connection whose want of a descriptor would have freed one.
+            // A session over datagrams has accepted no connection, so no descriptor was freed for it before.
             Err(error) if is_exhaustion(&error) && core.free_descriptor().await == Eviction::Done => {
                 connect_datagrams(to, options)
             }
@@ -190,7 +190,7 @@ async fn attempt<T: ServerTransport>(
     let to = lease.peer().addr().clone();
     let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = secured.zip(pools.as_ref());
-    // Without a handshake, the header leaves with the first bytes of the session.
+    // Without a handshake, the PROXY protocol header leaves with the first bytes of the session.
     let before = if secured.is_some() { &*header } else { &[] };
     let params = OpenParams {
         core: &event_loop,

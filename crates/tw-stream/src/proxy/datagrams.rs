@@ -179,7 +179,7 @@ pub(super) async fn serve(
     let status = log_end(s, &end, &count, is_complete);
     let has_failed = status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped);
     match end {
-        // Its outcome is not known yet.
+        // The outcome of a session that goes on in another process is not known yet.
         SessionEnd::HandedOver => drop(meter.into_lease()),
         _ => end_lease(
             s,
@@ -223,7 +223,7 @@ impl<'a> Exchange<'a> {
             meter,
             upload: rate(settings.upload_rate(s), first_len),
             download: rate(settings.download_rate(s), 0),
-            // As in nginx the first datagram alone has the header of the PROXY protocol.
+            // As in nginx, only the first datagram has the header of the PROXY protocol.
             outgoing: VecDeque::from([first_bytes(s, header)]),
             deadline,
             is_paused: false,

@@ -71,7 +71,7 @@ pub(super) async fn run(
 fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {
     RelayLimits {
         idle: settings.timeout,
-        // As long as one direction moves, the other one may wait.
+        // One direction may wait as long as the other one makes progress.
         client: Duration::MAX,
         server: Duration::MAX,
         size: settings.buffer_size,

@@ -37,7 +37,7 @@ impl Cipher {
             Self::Aes128 => &AES_128,
             Self::Aes192 => &AES_192,
             Self::Aes256 => &AES_256,
-            // Only to read what `openssl genrsa -des3` wrote; nothing is sealed with it.
+            // Only for reading the output of `openssl genrsa -des3`; nothing is sealed with it.
             #[allow(deprecated)]
             Self::DesEde3 => &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY,
         }

@@ -53,7 +53,7 @@ fn every_form_is_the_same_key() {
 fn without_the_pass_phrase() {
     for (name, text) in FORMS.iter().skip(2) {
         assert_eq!(refused(text, ""), KeyError::NoPassword, "{name}");
-        // By chance the padding may fit, one time in 256; then what is inside is no key.
+        // One time in 256 the padding fits by chance; then the content is no key.
         assert!(
             matches!(refused(text, "wrong\nTailwater\n"), KeyError::BadDecrypt | KeyError::BadKey(_)),
             "{name}"

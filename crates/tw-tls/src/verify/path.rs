@@ -34,7 +34,8 @@ impl ChainLink<'_> {
     pub(super) fn is_authority(&self) -> bool {
         match self.cert.extensions.basic_constraints {
             Some(constraints) => constraints.is_ca,
-            // Before version 3 nobody could say so, and later some only said what their key is for; who trusts one has decided.
+            // Certificates before version 3 cannot mark an authority, and later ones may have only a key usage; trusting one is a decision
+            // of the operator.
             None => {
                 let says_so = self.cert.extensions.key_usage.is_some_and(|bits| bits & KEY_CERT_SIGN != 0);
                 self.source == Source::Trusted
@@ -95,11 +96,11 @@ impl<'a> Path<'a> {
                 None if is_top && count == 1 => break Verdict::SelfSigned,
                 None if is_top => break Verdict::SelfSignedInChain,
                 None if checks == 0 => break Verdict::ChainTooLong,
-                // nginx says the same where the path is longer than allowed: the issuer is not looked for.
+                // nginx reports the same for a path that is longer than allowed: the issuer is not looked for.
                 None if top.source == Source::Trusted => break Verdict::UnableToGetIssuer,
                 None => break Verdict::UnableToGetLocalIssuer,
             }
-            // Two that issued each other lead nowhere.
+            // Certificates that issued each other lead nowhere.
             if let [.., cert] = links.as_slice()
                 && links.iter().filter(|link| link.cert.der == cert.cert.der).count() > 1
             {

@@ -64,12 +64,12 @@ impl Crls {
         issuer: &Certificate<'_>,
         now: i64,
     ) -> Option<Verdict> {
-        // Without its issuer nothing can be said of it; that it is missing has been told.
+        // Without its issuer a certificate cannot be checked; the missing issuer has been reported.
         if cert.issuer != issuer.subject {
             return None;
         }
         let Some(list) = self.0.get(cert.issuer) else { return Some(Verdict::UnableToGetCrl) };
-        // As everywhere, the last fault is told: that a certificate is revoked weighs more than that a list is old.
+        // As elsewhere, the last fault is reported: a revoked certificate matters more than an outdated list.
         let mut fault = None;
         if issuer.extensions.key_usage.is_some_and(|bits| bits & CRL_SIGN == 0) {
             fault = Some(Verdict::NoCrlSign);

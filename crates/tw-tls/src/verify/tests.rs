@@ -135,9 +135,9 @@ fn issuer_of_equal_name_with_another_key_is_refused() {
     let real = Authority::new("root");
     let false_one = Authority::new("root");
     let cert = leaf("client", &false_one);
-    // The identifiers of keys differ, so nobody takes one for the other.
+    // The key identifiers differ, so the false authority is not taken for the real one.
     assert_eq!(judged(&[cert.der()], &trust_in(&[real.der()])), Verdict::UnableToVerifyLeaf);
-    // Without them the signature decides.
+    // Without key identifiers the signature decides.
     let cert =
         false_one.sign("client", ecdsa_key(), |params| params.use_authority_key_identifier_extension = false);
     assert_eq!(judged(&[cert.der()], &trust_in(&[real.der()])), Verdict::SignatureFailure);
@@ -259,7 +259,7 @@ fn revocation() {
     for (serial, expected) in
         [(7, Verdict::Good), (5, Verdict::Revoked), (300, Verdict::Revoked), (44, Verdict::Good)]
     {
-        // Twice: the second time the signer is known.
+        // The second time, the signer is cached.
         for _ in 0..2 {
             assert_eq!(judged(&[numbered(serial).der()], &good), expected, "{serial}");
         }

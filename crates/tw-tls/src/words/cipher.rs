@@ -21,7 +21,7 @@ const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 /// The string is malformed, selects nothing, or only suites that are never offered.
 pub fn ciphers(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError> {
     let mut list = List::new();
-    // Fedora's OpenSSL has the second word, and the packages of Fedora say it.
+    // Fedora's OpenSSL accepts `PROFILE=SYSTEM`, which configurations of Fedora's packages contain.
     let rest = match words.strip_prefix("DEFAULT").or_else(|| words.strip_prefix("PROFILE=SYSTEM")) {
         Some(rest) => {
             list.run(DEFAULT)?;
@@ -164,7 +164,7 @@ impl List {
         match verb {
             Verb::Kill => self.items = rest,
             Verb::Remove => {
-                // To the beginning, in their order: who adds them again has them in it.
+                // Removed suites go to the beginning, in their order, which they keep if they are added again.
                 taken.iter_mut().for_each(|item| item.state = ListState::Out);
                 taken.append(&mut rest);
                 self.items = taken;
@@ -278,7 +278,7 @@ type Alias = (&'static str, fn(&Suite) -> bool);
 const ALIASES: &[Alias] = &[
     ("ALL", |s| s.encryption != E::Null),
     ("COMPLEMENTOFALL", |s| s.encryption == E::Null),
-    // ALL without DEFAULT: what needs no certificate, what is weak, and what OpenSSL does not offer by itself.
+    // ALL without DEFAULT: anonymous suites, weak ones, and those that OpenSSL does not offer by default.
     ("COMPLEMENTOFDEFAULT", |s| {
         is_anonymous(s)
             || is_medium(s)

@@ -90,6 +90,6 @@ pub(super) fn choose<'a>(
         }
     };
     selection.search = search;
-    // Its peer has at most the share of all.
+    // The peer with the fewest connections is always within the bound.
     chosen.or_else(|| least_conn::choose(view, selection))
 }

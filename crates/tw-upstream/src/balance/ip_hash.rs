@@ -22,7 +22,7 @@ pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Opti
     let address = match selection.key {
         BalanceKey::Client(IpAddr::V4(ip)) => Octets::V4(ip.octets()),
         BalanceKey::Client(IpAddr::V6(ip)) => Octets::V6(ip.octets()),
-        // As nginx does for clients of a Unix socket.
+        // As in nginx, clients of a Unix socket share one hash.
         BalanceKey::None | BalanceKey::Text(_) => Octets::V4([0; 4]),
     };
     let chosen = loop {

@@ -67,7 +67,7 @@ pub(super) fn cost(peer: &Peer, measure: LeastTime, now: i64) -> u64 {
     let span = signed(peer.params.fail_timeout_ms) / 1000;
     let idle = now.saturating_sub(peer.state.checked_ms.load(Relaxed)) / 1000;
     if idle > span {
-        // Half for each fail_timeout that nobody has asked it: a slow peer gets another chance.
+        // The time is halved for each fail_timeout without requests, so that a slow peer gets another chance.
         time = u32::try_from(idle / (span + 1)).ok().and_then(|shift| time.checked_shr(shift)).unwrap_or(0);
     }
     if measure.inflight && times.flight.lock().requests > 0 {

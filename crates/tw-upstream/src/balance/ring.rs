@@ -42,7 +42,7 @@ impl Ring {
         let mut ring = Self::default();
         let mut known: HashMap<&str, usize> = HashMap::new();
         let total = peers.iter().map(|peer| u64::from(peer.params.weight)).sum();
-        // Not one more than there are: while a list is changed there are two rings.
+        // The exact number, because two rings exist while a list is changed.
         ring.points.reserve_exact(peers.iter().map(|peer| count(peer.params.weight.into(), total)).sum());
         for (index, peer) in peers.iter().enumerate() {
             let name = *known.entry(&peer.name).or_insert(ring.names.len());
@@ -54,7 +54,7 @@ impl Ring {
             let hashes = hashes(&peer.name).take(count(peer.params.weight.into(), total));
             ring.points.extend(hashes.map(|hash| Point { hash, name }));
         }
-        // Of two names with the same point, the first one has it. Sorted in place, without a copy.
+        // If two names have the same point, the first one gets it. Sorted in place, without a copy.
         ring.points.sort_unstable_by_key(|point| (point.hash, point.name));
         ring.points.dedup_by_key(|point| point.hash);
         ring

@@ -60,11 +60,11 @@ fn server_changes_with_its_peers_and_shares_their_identifier() {
         Err(UnknownPeer),
         "a peer that DNS gave is no server"
     );
-    // An address that comes later has what was said of its server.
+    // An address that is added later has the changed settings of its server.
     group.resolved(ServerId(0), &addresses(&["10.0.0.1:80", "10.0.0.2:80"])).unwrap();
     let weights: Vec<_> = group.list().peers().map(|peer| peer.params().weight).collect();
     assert_eq!(weights, [1, 3, 3]);
-    // A reload keeps the numbers, and nobody else gets one of them.
+    // A reload keeps the numbers, and gives them to no other server.
     let new = Group::new(
         "g",
         BalanceMethod::RoundRobin,

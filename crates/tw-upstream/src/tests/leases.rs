@@ -64,7 +64,7 @@ fn wait(
     waker: &Waker,
 ) -> Result<Lease, NoPeer> {
     let mut waiting = group.enqueue(THREADS as usize).ok_or(NoPeer)?;
-    // Some leave the line, called or not.
+    // Some requests leave the queue, woken or not.
     let leaves = rng.below(4) == 0;
     loop {
         let found = group.select(selection, clock.fetch_add(1, SeqCst), rng);

@@ -167,10 +167,10 @@ impl Tally {
 
 /// Finds what is to be checked, and checks the files of the cache itself.
 fn search(dir: &Path, found: SyncSender<Found>, to: Sender<Finding>) {
-    // Nobody takes findings any more only when the command ends.
+    // The channel closes only when the command ends.
     let mut send = |found_one| found.send(found_one).map_err(io::Error::other);
     if let Err(error) = walk(dir, &mut send) {
-        // It names the path.
+        // The error names the path.
         let _ = to.send(Finding::Failed { path: dir.to_owned(), error });
         return;
     }
@@ -256,7 +256,7 @@ impl Checker<'_> {
     }
 
     fn send(&self, finding: Finding) {
-        // Whoever receives it lives as long as this.
+        // Sending cannot fail: the receiver lives as long as this.
         let _ = self.to.send(finding);
     }
 

@@ -104,7 +104,7 @@ impl Lister<'_, '_> {
             }
         };
         let is_newest = |row: &SegmentRow| {
-            // What came since is new as well.
+            // A record that was stored since the search is new as well.
             newest.get(&row.key).is_none_or(|newest| match newest.1 {
                 Some(place) => place == (number, row.block),
                 None => false,

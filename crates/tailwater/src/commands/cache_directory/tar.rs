@@ -88,7 +88,7 @@ impl<W: Write> Tar<W> {
         put(100, &octal(0o644, 7));
         put(108, &octal(0, 7));
         put(116, &octal(0, 7));
-        // What does not fit is in the extended header.
+        // A size that does not fit is in the extended header.
         put(124, &octal(size.min(SIZE_MAX), 11));
         put(136, &octal(u64::try_from(mtime).unwrap_or(0).min(SIZE_MAX), 11));
         put(148, b"        ");

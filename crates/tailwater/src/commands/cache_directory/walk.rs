@@ -90,7 +90,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
             None => foreign_files.0 += 1,
         }
     }
-    // One that cannot be read is reported by the command.
+    // A device that cannot be read is reported by the command.
     if let Some(Ok(device)) = Device::of(dir) {
         for place in device.segments().map_err(|error| named(&device.path, &error))? {
             visit(Found::Segment(place))?;

@@ -214,7 +214,7 @@ impl Follower<'_> {
         report: &ConfigurationReport,
     ) -> Result<(), tw_fleet::EngineError> {
         if order.is_done_with(memory.state.number) {
-            // It went back by itself, or another order was faster.
+            // The node went back by itself, or another order was faster.
             memory.state.serial = order.serial;
             self.save(&memory.state);
             return Ok(());

@@ -48,7 +48,7 @@ pub(crate) fn run(options: &FleetOptions) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
-            // One without a text was reported where it was found.
+            // A fault without a text was reported where it was found.
             if !fault.message.is_empty() {
                 console.fault(&fault);
             }

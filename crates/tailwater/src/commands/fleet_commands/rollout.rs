@@ -147,7 +147,7 @@ impl Rollout<'_> {
                 now.iter().find(|report| report.node == node.node && report.serial >= serial)
             };
             let done: Vec<_> = nodes.iter().filter_map(of).cloned().collect();
-            // One that has left the version by itself is back, too.
+            // A node that has left the version by itself has gone back, too.
             let has_left = |report: &ConfigurationReport| {
                 number == 0
                     && nodes.iter().any(|node| node.node == report.node && node.number != report.number)
@@ -211,7 +211,7 @@ impl Rollout<'_> {
             .into_iter()
             .filter(|report| was_other(&report.node))
             .partition(|report| report.number == number);
-        // One that has not obeyed yet must not do it later.
+        // A node that has not carried out its order yet must not do so later.
         for report in others.iter().filter(|report| report.state != ReportState::Refused) {
             let removed = self.client.remove(&format!("{ORDER}{}", report.node));
             removed.map_err(|error| failed(&error))?;

@@ -106,7 +106,7 @@ impl Channel {
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        // Whatever grows leaves copies behind, so its size is known before.
+        // A buffer that grows leaves copies of secrets behind, so the size is computed first.
         let size = postcard::experimental::serialized_size(message).map_err(io::Error::other)?;
         let mut body = Zeroizing::new(vec![0; size]);
         postcard::to_slice(message, &mut body).map_err(io::Error::other)?;

@@ -42,7 +42,7 @@ pub(super) fn begin(
         Err(failure) => {
             child.is_discarded = true;
             match failure {
-                // It ends by itself.
+                // A worker that refuses its configuration ends by itself.
                 Failure::Refused(_) => child.until = Some(Instant::now() + STOP_TIMEOUT),
                 _ => child.kill(),
             }

@@ -178,10 +178,10 @@ impl Workers {
                 alert("took a configuration too late, another one takes its place");
                 self.remove_current(|child| child.hang_up(), console);
             }
-            // It has got no log files, and would go on in those that were moved away.
+            // A worker that did not get its log files would go on in those that were moved away, so another one takes its place.
             ReadResult::Message(WorkerReply::Full) => self.replace(console),
             ReadResult::Message(WorkerReply::Leaving) => self.remove_current(|_| {}, console),
-            // It is about to end, and a signal will tell how. One that only says nothing more is ended.
+            // The worker is about to end, and a signal will tell how. One that has only closed the channel is ended.
             ReadResult::Gone => {
                 self.remove_current(|child| child.until = Some(Instant::now() + SHORT_LIFE), console)
             }

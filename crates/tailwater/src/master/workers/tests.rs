@@ -100,7 +100,7 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
         // Until it is waited for, there is nothing to listen to, and nothing to spin on.
         assert_eq!(workers.poll_fd().is_some(), expected == Expected::Serves, "{what}");
         if what == "closed" {
-            // It gets a moment to end by itself.
+            // The process gets a moment to end by itself.
             workers.again_at = None;
             workers.expire(Instant::now() + SHORT_LIFE, &console);
             assert!(killed(&process));
@@ -193,7 +193,7 @@ fn deaf() -> (Child, Channel, Group) {
 
 #[test]
 fn all_that_are_deaf_are_waited_for_together() {
-    // One after the other would take a second each.
+    // Waiting for one process after the other would take a second each.
     const COUNT: u64 = 2 * wait::TIMEOUT.as_secs();
     let (sender, receiver) = std::sync::mpsc::channel();
     let master = std::thread::spawn(move || {

@@ -217,7 +217,7 @@ impl PathRules {
             *self.missing.entry(path.to_owned()).or_default() |= rights;
             return;
         };
-        // What has no path of its own, such as a pipe behind /dev/stdout, keeps this one.
+        // An object without a path of its own, such as a pipe behind /dev/stdout, keeps this one.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let id = (found.dev(), found.ino());
         let place = self.there.entry(path.clone()).or_insert(PathRule { path, id, rights, origin });

@@ -229,7 +229,7 @@ fn hashing_alternates_between_clients_and_is_bounded_for_each() {
     let server = server_with_a_slow_user();
     let mut guesses: Vec<_> =
         (0..180).map(|n| send_login(&server, "10.0.0.1", &format!("slow:{n}"))).collect();
-    // Those that are read last are refused, whoever was sent last.
+    // The requests that are read last are refused, in whatever order they were sent.
     let line = server.wait_error_log("too many passwords wait to be hashed, client: 10.0.0.1").unwrap();
     let refused: usize =
         line.split_once("GET /?slow:").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();

@@ -323,12 +323,12 @@ fn provider_that_cannot_be_used_is_an_error_of_the_gateway() {
         let response = get(&server, "/app");
         assert_eq!((response.status, response.field("Set-Cookie")), (502, None), "{metadata}");
         server.wait_error_log(line).unwrap();
-        // It is not asked again for each request.
+        // The provider is not asked again for each request.
         let asked = provider.asked("/.well-known/openid-configuration").len();
         assert_eq!(get(&server, "/app").status, 502);
         assert_eq!(provider.asked("/.well-known/openid-configuration").len(), asked);
     }
-    // A certificate that nobody vouches for.
+    // The certificate of this provider is not trusted.
     let other = Provider { authority: Authority::new().pem(), ..Provider::start() };
     let server = other.serve("", APP);
     assert_eq!(get(&server, "/app").status, 502);

@@ -275,7 +275,7 @@ fn exceptions_are_not_challenged() {
         ("/.well-known/../a.html", &[], (403, "asked")),
         ("/feed", &[], (200, "exempt")),
         ("/feed/x", &[], (403, "asked")),
-        // What was decided holds after an internal redirect.
+        // A decision still holds after an internal redirect.
         ("/api/x", &[], (200, "exempt")),
         ("/for/", &[], (200, "")),
         ("/for/?ask=0", &[], (200, "")),

@@ -32,7 +32,7 @@ fn connections_over_the_limit_are_refused() {
         ("/small?k=1", 503),
         ("/small?k=2", 200),
         ("/small", 200),
-        // What another zone refuses is given back here.
+        // A connection that another zone refuses is given back in this one.
         ("/small?k=2&other=x", 503),
         ("/small?k=2&other=x", 503),
         ("/small?k=2&other=y", 200),

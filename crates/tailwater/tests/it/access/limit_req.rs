@@ -42,7 +42,7 @@ fn excess_is_delayed_or_refused() {
         ("/dry?k=1", &[204, 204]),
         ("/burst?k=3", &[204, 204, 204, 503]),
         ("/both?k=4&other=x", &[204, 503, 503]),
-        // What one zone refuses the other has not counted.
+        // A request that one zone refuses is not counted in the other one.
         ("/burst?k=4", &[204, 204, 503]),
         ("/again?k=5", &[204, 503]),
         ("/drydelay?k=1", &[204, 204]),
@@ -153,7 +153,7 @@ fn closed_client_connection_ends_the_delay() {
              location /large { limit_rate 10; } location /auth { auth_basic a; auth_basic_user_file users; auth_delay 1h; } }",
     );
     assert_eq!(get(&server, "/delay").status, 204);
-    // What came behind the request, and is not read before it is answered, hides nothing.
+    // Bytes behind the request, which are not read before it is answered, do not hide that the client has gone.
     let targets = ["/delay", "/large", "/auth"];
     for (target, behind) in targets.iter().flat_map(|target| [(target, ""), (target, "GET /next HTTP/1.1")]) {
         let mut client = server.connect().unwrap();

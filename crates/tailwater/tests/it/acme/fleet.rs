@@ -68,7 +68,7 @@ fn one_node_orders_for_all() {
         let engine = FakeNats::start();
         let more = format!("challenge {challenge};");
         let first = node(&ca, &engine, "n0", &more);
-        // It has the lease, and waits for the authority to look.
+        // The node holds the lease and waits for the authority to validate.
         assert!(wait::until(PATIENCE, || orderer(&engine).as_deref() == Some("n0")), "{}", first.error_log());
         let others = ["n1", "n2"].map(|name| node(&ca, &engine, name, &more));
         // The authority asks another node than the one that orders.

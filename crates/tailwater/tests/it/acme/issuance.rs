@@ -93,7 +93,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     let of = |name: &str| metric_values::<f64>(&text, &format!("acme_certificate_{name}{labels}"));
     assert_eq!((of("issued"), of("failures")), (vec![1.0], vec![0.0]), "{text}");
     let end = of("expiry_timestamp_seconds")[0];
-    // It is used before the time of the next order is chosen.
+    // The certificate is used before the time of the next order is chosen.
     let is_planned = || {
         let text = get(&ca, &server, "/metrics");
         let renewal =
@@ -102,7 +102,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     };
     assert!(wait::until(wait::TIMEOUT, is_planned), "{} {end}", get(&ca, &server, "/metrics"));
     server.wait_error_log("acme: certificate \"example.com\" from issuer \"ca\", good until ").unwrap();
-    // Whatever else is asked for there is nobody's but the configuration's.
+    // Other paths below /.well-known/acme-challenge/ are left to the configuration.
     let moved = request(&server, "GET /.well-known/acme-challenge/other", &[]);
     assert_eq!(moved.status, 301);
     assert_eq!(get(&ca, &server, "/"), "ok ", "a key is no text of a response");
@@ -111,7 +111,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     let state = server.prefix().join("state");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let kept = format!("{}.pem", file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256));
-    // It is used before the disk has it.
+    // The certificate is used before it is stored.
     assert!(wait::until(wait::TIMEOUT, || state.join(&kept).exists()), "{}", server.error_log());
     assert_eq!(
         [mode(&state), mode(&state.join("account.key")), mode(&state.join(&kept))],
@@ -162,7 +162,7 @@ fn dns_01_issues_a_certificate() {
     let script =
         format!("case $1 in present) echo \"$3\" >> \"{there}/$2\" ;; cleanup) rm \"{there}/$2\" ;; esac");
     let path = records.write_program("program", &script, 0o755).unwrap();
-    // Whoever the worker process is may write there.
+    // The worker process may run as any user, and has to write there.
     fs::set_permissions(records.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let more = format!("challenge dns-01; dns_command {}; state_path off;", path.display());
     let content = http(&ca, &more, "*.example.com");
@@ -253,7 +253,7 @@ fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
         assert!(!is_trusted(ca, server, "example.com"));
         // As it asks for: two hours, give or take a tenth.
         assert!(!line.contains("rateLimited") || line.contains("next attempt in 7"), "{line}");
-        // Who loads the configuration anew has changed something.
+        // A reload retries at once, because the configuration may have changed.
         ca.change(|script| script.misbehaviour = Misbehaviour::None);
         server.signal(Signal::HUP).unwrap();
         wait_trusted(ca, server, "example.com");
@@ -266,7 +266,7 @@ fn silent_authority_delays_no_request() {
     let server = serve(&ca, "state_path state;", "");
     wait_trusted(&ca, &server, "example.com");
     ca.change(|script| script.misbehaviour = Misbehaviour::Silent);
-    // It has to be replaced after half of its time, and then the authority has half a minute.
+    // The certificate has to be replaced after half of its lifetime, and then the authority has half a minute.
     let said = "\"127.0.0.1\" has not answered within 30 s; the one that is used is good until ";
     let waited = wait::until(Duration::from_secs(90), || server.error_log().contains(said));
     assert!(waited, "{:?}\n{}", ca.said(), server.error_log());
@@ -332,7 +332,7 @@ fn external_accounts_terms_and_profiles_are_sent() {
 fn unwritable_state_directory_orders_nothing_and_a_full_one_loses_nothing() {
     let ca = Ca::start(Script::default());
     let prepared = || server().file("conf/ca.crt", &ca.trust);
-    // What stands in the way of the lock.
+    // A directory is in the place of the lock file.
     let server = start(prepared().file("state/lock/in the way", ""), &http(&ca, "state_path state;", ""));
     at(&ca, &server);
     let log =
@@ -343,7 +343,7 @@ fn unwritable_state_directory_orders_nothing_and_a_full_one_loses_nothing() {
     );
     assert_eq!(ca.count("order "), 0);
 
-    // What stands in the way of the certificate.
+    // A directory is in the place of the certificate file.
     let kept = file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256);
     let server = start(
         prepared().file(format!("other/{kept}.pem/in the way"), ""),
@@ -462,12 +462,12 @@ fn serve_and_proxy_commands_order_certificates() {
         // The loops answer before the master has printed where.
         let line = format!(" https://example.com:{}/", port.number());
         assert!(wait::until(wait::TIMEOUT, || printed().contains(&line)), "{}", printed());
-        // It is used before the disk has it.
+        // The certificate is used before it is stored.
         assert!(wait::until(wait::TIMEOUT, || kept.exists()), "{}", kept.display());
         group.signal(Signal::INT).unwrap();
         drop(client);
         assert!(group.wait(wait::TIMEOUT).unwrap().success(), "{err}");
     }
-    // The second one found what the first one kept.
+    // The second command found the certificate that the first one stored.
     assert_eq!(ca.count("order "), 1, "{:?}", ca.said());
 }

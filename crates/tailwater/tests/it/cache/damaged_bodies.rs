@@ -313,7 +313,7 @@ fn files_of_version_1_are_served_without_checks() {
 fn truncated_file_is_noticed() {
     let (server, _) = cached("", "");
     store(&server, "/large");
-    // It is open, and its first block was compared.
+    // The file is open, and its first block was verified.
     let (_, begin) = fetch(&server, "/large", "Range: bytes=0-9\r\n");
     assert_eq!(begin, body("/large")[..10]);
     let name = file(&server);

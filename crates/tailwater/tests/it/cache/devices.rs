@@ -146,7 +146,7 @@ fn device_is_used_in_turn_and_stays_within_its_size() {
         stored = metric(&server, "cache_stored_total");
         assert!(metric(&server, "cache_bytes{cache=\"one\"}") <= 40 << 20, "{}", server.error_log());
     }
-    // What finds no room is not stored, and everything is served.
+    // A response for which there is no room is not stored, but everything is served.
     assert!(stored > 20, "{stored} {}", server.error_log());
     assert!(
         is_hit(&server, 900_000)

@@ -118,7 +118,7 @@ fn example_of_a_cdn_node_caches() {
     // And so it goes on, whatever the origin says.
     assert!(wait::until(wait::TIMEOUT, || request_count.load(SeqCst) > 1));
     assert_eq!(request(&server, "GET /a", &[]).text(), "first");
-    // What says nothing is not kept.
+    // A response without freshness information is not stored.
     for _ in 0..3 {
         assert_eq!(cache_status(&request(&server, "GET /quiet", &[])), "MISS");
     }
@@ -185,7 +185,7 @@ fn example_of_purging_purges() {
         assert_eq!(cache_status(&request(&server, &format!("GET {path}"), &[])), expected, "{path}");
     }
 
-    // What has come and is not yet stored is fetched anew instead.
+    // A response that has arrived but is not stored yet is fetched anew instead, hence the retries.
     let soft = wait::some(wait::TIMEOUT, || {
         let before = fill("/soft");
         assert_eq!(purge("/*", &["Soft-Purge: 1"]), 204);

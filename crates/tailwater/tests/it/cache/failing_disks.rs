@@ -69,7 +69,7 @@ fn full_disk_loses_entries_only() {
                 assert_eq!((first.status, number(&first)), (200, before), "{path} {op:?} {errno}");
                 wait_for_fills(&server);
                 assert!(fault.hits() > 0, "{path} {op:?} {errno}");
-                // It was not kept.
+                // The response was not stored.
                 assert_eq!(number(&get(&server, path)), before + 1, "{path} {op:?} {errno}");
                 wait_for_fills(&server);
                 fault.lift();
@@ -79,7 +79,7 @@ fn full_disk_loses_entries_only() {
     assert!(metric(&server, "cache_disk_failures_total") >= 24);
     let lines = server.error_log().lines().filter(|line| line.contains("while storing a response")).count();
     assert!((1..=3).contains(&lines), "one a minute: {lines}");
-    // Nothing is left of them, and what is free again is used again.
+    // The failed fills left no files, and free space is used again.
     let last = number(&get(&server, "/small"));
     wait_for_fills(&server);
     assert_eq!(number(&get(&server, "/small")), last);
@@ -110,7 +110,7 @@ fn entry_found_during_its_purge_stays_purged() {
     assert!(wait::until(wait::TIMEOUT, || read.waiting() > 0), "{}", server.error_log());
     unlink.lift();
     assert_eq!(purge.read_response().unwrap().status, 204);
-    // Whoever came before has what there was, and nobody else.
+    // Only the request that came before the purge gets the earlier response.
     read.lift();
     assert_eq!(number(&before.read_response().unwrap()), 0);
     assert_eq!(number(&get(&server, "/a")), 1);
@@ -211,7 +211,7 @@ fn unreadable_entry_is_fetched_again() {
         for errno in [Errno::IO, Errno::MFILE, Errno::ACCESS] {
             get(&server, "/a");
             wait_for_fills(&server);
-            // It is opened anew.
+            // SIGUSR1 closes open files, so that this one is opened anew.
             server.signal(Signal::USR1).unwrap();
             let fault = disk.on(op).inject(Fault::Error(errno));
             let before = request_count.load(SeqCst);
@@ -236,7 +236,7 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
     wait_for_fills(&server);
     for op in [Op::Create, Op::Write, Op::Rename, Op::Open, Op::Read] {
         let stall = disk.on(op).inject(Fault::Stall);
-        // It comes as fast as the origin sends it, whatever the disk does. Who falls behind reads what was written.
+        // The response comes as fast as the origin sends it, whatever the disk does. A client that falls behind reads from the file.
         let size = if op == Op::Read { "small" } else { "large" };
         let path = format!("/{size}/{op:?}");
         let first = get(&server, &path);
@@ -248,14 +248,14 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
             assert_eq!(number(&get(&server, "/hot")), hot, "{op:?}");
             assert_eq!(get(&server, "/plain").status, 200, "{op:?}");
         }
-        // Nor does it who asks for the same again: it is still in memory, or the origin is asked.
+        // A second request for the same does not wait for the disk, either: the response is still in memory, or the origin is asked.
         assert_eq!(get(&server, &format!("/new/{op:?}")).status, 200, "{op:?}");
         stall.lift();
         wait_for_fills(&server);
     }
     let text = get(&server, "/metrics").text();
     let turns = |bound: &str| -> u64 {
-        // What a turn waits for a processor is the machine's doing.
+        // Time that a turn waits for a processor depends on the machine only.
         let series = "tailwater_event_loop_part_seconds_bucket{worker=\"0\",cause=\"kernel\",le=";
         let series = format!("{series}\"{bound}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&*series)).unwrap().parse().unwrap()

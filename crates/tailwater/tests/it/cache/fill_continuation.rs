@@ -359,7 +359,7 @@ fn origin_without_ranges_continues_with_the_whole_response() {
 
 #[test]
 fn continuations_of_one_fill_are_bounded() {
-    // One byte for each connection.
+    // The origin sends one byte on each connection.
     let request_count = Arc::new(AtomicUsize::new(0));
     let counted = request_count.clone();
     let addr = origin(move |mut conn| {

@@ -97,7 +97,7 @@ fn requests_do_not_wait_for_a_stalled_disk() {
     assert_eq!(metric(&hedged.server, fetches), paths.len() as u64, "{}", metrics_text(&hedged.server));
     stall.lift();
     hedged.wait_for_fills();
-    // What came is stored.
+    // The responses of the hedges are stored.
     for (nth, path) in paths.iter().enumerate() {
         let response = get(&hedged.server, path);
         assert_eq!(

@@ -222,7 +222,7 @@ struct OnDisk {
 impl OnDisk {
     fn see(&mut self, dir: &Path) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            // One that goes meanwhile is seen to be gone by the next look.
+            // A file that is removed meanwhile is missing at the next look.
             let (Ok(meta), path) = (entry.metadata(), entry.path()) else { continue };
             let name = entry.file_name().into_encoded_bytes();
             if meta.is_dir() {

@@ -39,7 +39,7 @@ fn cached(addr: SocketAddr) -> Server {
 
 #[test]
 fn removed_files_of_hot_responses_are_misses_and_stored_again() {
-    // One that is in memory, and one that is read from its file.
+    // The small response is served from memory, the large one from its file.
     let (addr, request_count) = counting(|conn, request, _| {
         let len = if request.starts_with("GET /small ") { 100 } else { 200_000 };
         conn.answer("", "x".repeat(len));

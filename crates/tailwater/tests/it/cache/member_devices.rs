@@ -265,7 +265,7 @@ fn replaced_device_is_used_after_a_reload() {
     // If the configuration before has the device for a moment more, it is taken back by degrees.
     let is_known = || ["up", "probing"].contains(&place.state(&server, "b").as_str());
     assert!(wait::until(wait::TIMEOUT, is_known), "{} {}", place.state(&server, "b"), server.error_log());
-    // Those that loops have in memory are of the one before.
+    // Responses that loops have in memory belong to the replaced device, and are not hits.
     assert_eq!(count(&hits(&server)), PAGES - share, "{}", server.error_log());
     wait_hits(&server, PAGES);
     assert_eq!(place.entries(&server, "b"), share);

@@ -160,7 +160,7 @@ fn reload_with(store: &str) {
     change(&mut server, &conf("/a member=/c member=/d"));
     assert_eq!(count(&hits(&server)), PAGES - left, "{}", server.error_log());
     wait_stored(&server, PAGES + 1 + left);
-    // What has a new owner is gone at the old one, as soon as it is fetched.
+    // A response with a new owner is removed from the old one as soon as it is fetched.
     assert_eq!(["a", "c", "d"].map(|name| on(&server, name)).iter().sum::<usize>(), 2 * PAGES);
 }
 
@@ -366,7 +366,7 @@ fn failing_member_is_left_out_and_comes_back() {
         let share = cache.failing_share();
         let what = format!("{fault:?} {store}");
         assert!(share > 4);
-        // What is open is closed, so that each page is read from its disk.
+        // The reload closes open files, so that each page is read from its disk.
         let conf = cache.conf.clone();
         reload(&mut cache.server, &conf);
         // Segments stay open.
@@ -445,13 +445,13 @@ fn hang(store: &str) {
     let before = hits(&cache.server);
     assert_eq!(count(&before), 0);
     stalls.into_iter().for_each(|stall| stall.lift());
-    // Whatever the sandbox of the process is: another one may open it.
+    // Another process opens the directory, whatever the sandbox of this one allows.
     let conf = cache.conf.clone();
     reload(&mut cache.server, &conf);
     // The next process may know that it was left out, and then admits it by degrees.
     cache.wait_states(&["probing", "up"]);
     let purged = get(&cache.server, "/api/http/caches/one").text();
-    // Nothing of before the purge is served: each page has a number of after it.
+    // No response from before the purge is served: each page has a later number.
     for page in 0..PAGES {
         let body = get(&cache.server, &format!("/{page}")).text();
         let nth: usize = body.rsplit(' ').next().unwrap().parse().unwrap();

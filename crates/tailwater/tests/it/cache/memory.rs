@@ -89,25 +89,25 @@ fn fill_is_written_back_while_it_arrives() {
     let mut client = request(&server, "/large");
     assert_eq!(client.read_head().unwrap().status, 200);
     read(&mut client, HALF, b'a');
-    // Nothing has ended, and the disk has got some of it. What is written at once is half of it at most.
+    // The response has not ended, and part of it is on the disk. At most half of it is written at once.
     assert!(wait::until(wait::TIMEOUT, || write_backs(&server) > 0), "{}", server.error_log());
     go.send(()).unwrap();
     read(&mut client, HALF, b'b');
     wait_stored(&server, 1);
     // A thread counts a job when whoever waited for it may have gone on.
     assert!(wait::until(wait::TIMEOUT, || write_backs(&server) >= 2), "{}", write_backs(&server));
-    // It is not read any more before it is in its place, so nothing has come back.
+    // The file was not read again before it got its name, so its pages have not come back.
     let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
         Some(pages) => assert!(pages <= 4, "{pages} of 8"),
         None => leave_out(Lacks::Machine, "no look into memory on this file system"),
     }
-    // What is small is left to the kernel.
+    // Small files are left to the kernel.
     let all = write_backs(&server);
     Client::get(server.addr(), "/small").unwrap();
     wait_stored(&server, 2);
     assert_eq!(write_backs(&server), all);
-    // It is all there.
+    // The stored response is complete.
     let mut client = request(&server, "/large");
     assert_eq!(client.read_head().unwrap().status, 200);
     read(&mut client, HALF, b'a');

@@ -90,7 +90,7 @@ fn files_of_nginx_are_kept_unread_by_default() {
     let (to, request_count) = counting(|conn, _, nth| conn.answer("", format!("fresh {nth}")));
     let server = cached(builder, to, "", "");
     metric_is(&server, "cache_entries", 2);
-    // They take room all the same: a block and two.
+    // The files count for the size all the same: a block and two.
     metric_is(&server, "cache_bytes", 3 * 4096);
     let response = get(&server, "/a");
     assert_eq!((cache_status(&response), response.text()), ("MISS", "fresh 0".to_owned()));
@@ -204,7 +204,7 @@ fn damaged_files_are_removed_and_foreign_files_stay() {
 #[test]
 fn files_of_nginx_are_evicted_with_either_loader() {
     for parameters in ["max_size=1m", "max_size=1m loader=nginx"] {
-        // Nobody asks for these keys: it is their names that count.
+        // No request has these keys: only the names of the files count.
         let builder = (0..40).fold(server(), |builder, nth| {
             let key = format!("/{nth}");
             builder.file(format!("cache/{nth:032x}"), file(&key, FUTURE, HEAD, &[b'x'; 100_000]))

@@ -340,7 +340,7 @@ fn cache_lock_collapses_concurrent_misses() {
     let others = (CLIENTS as u64 - 1) * 300_000;
     let are_counted = || metric(&server, "cache_collapsed_bytes_total") == others;
     assert!(wait::until(wait::TIMEOUT, are_counted), "{}", metric(&server, "cache_collapsed_bytes_total"));
-    // They had to wait for the origin, not for the cache.
+    // The requests had to wait for the origin, not for the cache.
     assert_eq!(metric_sum(&server, "cache_hit_seconds_count"), 0);
     wait_stored(&server, 1);
     assert_eq!(get(&server, "/large").text().len(), 300_000);
@@ -525,7 +525,7 @@ fn damaged_file_is_a_miss_and_removed() {
     let mut content = fs::read(path).unwrap();
     content[20] ^= 1;
     fs::write(path, &content).unwrap();
-    // What is open is as it was; what is opened anew is looked at.
+    // An open file is served as it was; a file that is opened anew is verified.
     server.signal(tw_testkit::Signal::USR1).unwrap();
     assert!(wait::until(wait::TIMEOUT, || get(&server, "/a").text() == "/a 1"));
     assert!(metric(&server, "cache_damaged_total") == 1, "{}", server.error_log());
@@ -579,7 +579,7 @@ fn chunked_fill_serves_slow_clients() {
     let expected: Vec<u8> = (0..100_u8).flat_map(|nth| vec![nth; 0x4000]).collect();
     let mut slow = server.connect().unwrap().timeout(wait::TIMEOUT);
     slow.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // It does not hold the others up, nor the file.
+    // A slow client delays neither other clients nor the file.
     wait_stored(&server, 1);
     let mut other = server.connect().unwrap();
     other.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -681,7 +681,7 @@ fn purge_by_prefix_survives_restart() {
     assert_eq!(purge(&server, "/a/*", "Purge: 1\r\n"), 204);
     assert_eq!(get(&server, "/b").text(), "/b 2");
     assert_eq!(get(&server, "/a/1").text(), "/a/1 3");
-    // What nobody asks for is removed beside.
+    // Purged responses that are not requested are removed in the background.
     assert!(
         wait::until(wait::TIMEOUT, || files(&server).iter().filter(|f| !f.ends_with("purges")).count() == 2)
     );
@@ -718,7 +718,7 @@ fn purge_is_not_undone_by_a_fill_begun_before() {
         client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert!(wait::until(wait::TIMEOUT, || origin.request_count() == 1));
         purge(&server, path, "Purge: 1\r\n");
-        // Nobody follows it any more.
+        // Later requests do not follow the purged fill any more.
         assert_eq!(get(&server, "/a").text(), "1");
         wait_stored(&server, 1);
         go.send(()).unwrap();

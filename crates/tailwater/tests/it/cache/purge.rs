@@ -56,7 +56,7 @@ fn store_all(server: &Server, paths: &[&str]) {
     for path in paths {
         let is_hit = || {
             let is_hit = had(server, path) == "HIT";
-            // Who asks for something that is on its way makes the origin say it again.
+            // A request during the fill would go to the origin again.
             assert!(wait::until(wait::TIMEOUT, is_settled), "{}", server.error_log());
             is_hit
         };
@@ -218,7 +218,7 @@ fn stalled_disk_delays_the_purge_only() {
             fault.lift();
             assert_eq!(ordered.join().unwrap(), (true, String::new()));
         });
-        // What cannot be written down is told.
+        // A purge that cannot be recorded is reported.
         let fault = disk.on(Op::Rename).inject(Fault::Error(Errno::NOSPC));
         let (is_done, said) = command(&server, &["--cache", "one", "localhost/b*"]);
         let expected = "tailwater: [error] it is purged, but that may not outlive a restart: ";
@@ -257,7 +257,7 @@ fn hit_times_are_counted_by_source() {
     assert_eq!(had(&server, "/large"), "HIT");
     assert_eq!(hits(), large + 1);
     assert!(count("disk") > before, "{}", get(&server, "/metrics").text());
-    // What something else answers in the place of has no first byte.
+    // A hit in whose place another handler responds has no first byte.
     let before = (count("inline"), count("disk"));
     let all = hits();
     let is_hit =

@@ -67,7 +67,7 @@ fn wait_loaded(server: &Server) {
 }
 
 fn wait_snapshot(dir: &Path, server: &Server) {
-    // One that was begun before may lack the last responses.
+    // A snapshot that was begun before may lack the last responses.
     for _ in 0..2 {
         let changed = || std::fs::metadata(dir.join("cache/quotas")).and_then(|meta| meta.modified()).ok();
         let before = changed();
@@ -143,7 +143,7 @@ fn quotas_count_over_a_restart_and_a_kill() {
         let left = (100 << 10) / ENTRY;
         wait_entries(&second, 1 + left);
         (10 - left as usize..10).for_each(|nth| assert!(is_hit(&second, "a", nth), "{store} {nth}"));
-        // What no snapshot has is counted when it is requested.
+        // A response that is in no snapshot is counted when it is requested.
         wait_snapshot(dir.path(), &second);
         second.signal(Signal::KILL).unwrap();
         let _ = second.wait_exit(wait::TIMEOUT);

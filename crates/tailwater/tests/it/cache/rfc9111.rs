@@ -175,7 +175,8 @@ fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
     });
     front.store("/may", 1);
     front.store("/must", 2);
-    // It is stale within two seconds; until then this asks the origin once, if at all, and is not stored in its place.
+    // The stored responses are stale within two seconds. Until then these requests reach the origin once, if at all, and what it responds
+    // is not stored.
     let is_stale = |path: &str| {
         let fresh = front.get(path, "Cache-Control: only-if-cached\r\n");
         fresh.status == 504
@@ -222,7 +223,7 @@ fn head_is_answered_from_a_stored_get_section_4() {
 fn ranges_are_served_from_the_whole_and_not_stored_section_3_3() {
     let front = front("", |conn, head, _| {
         let field = "Cache-Control: max-age=600\r\nETag: \"x\"\r\n";
-        // One that sends a part, whoever asks.
+        // The origin sends a part of this path whatever was requested.
         if head.contains("/part") {
             conn.send(format!(
                 "HTTP/1.1 206 Partial Content\r\n{field}Content-Range: bytes 2-3/10\r\nContent-Length: 2\r\n\r\n23"

@@ -240,7 +240,7 @@ fn exchanged_segments_are_misses_and_give_their_space_back() {
         assert!(hits > 0 && hits < PAGES, "{hits}");
         wait_stored(&server, PAGES - hits);
         assert_eq!(killed.hits(&server), PAGES, "{}", server.error_log());
-        // Nobody can use the two any more.
+        // The exchanged segments cannot be used any more, so both are removed.
         let is_gone = || !a.exists() && !b.exists();
         assert!(wait::until(2 * wait::TIMEOUT, is_gone), "{parameters}: {}", server.error_log());
         assert_eq!(killed.hits(&server), PAGES, "{}", server.error_log());
@@ -267,7 +267,7 @@ fn full_and_read_only_disks_lose_entries_only() {
         wait_stored(&server, 6);
         let faults =
             [Op::Create, Op::Write, Op::Rename, Op::Unlink].map(|op| disk.on(op).inject(Fault::Error(errno)));
-        // Those in segments are used, new ones come from the origin.
+        // Responses in segments are used, new ones come from the origin.
         for _ in 0..2 {
             (0..6).for_each(|page| assert_eq!(ask(page), "HIT", "{errno} {page}"));
             (6..20).for_each(|page| assert_eq!(ask(page), "MISS", "{errno} {page}"));
@@ -304,7 +304,7 @@ fn stalled_disk_delays_nothing_that_is_elsewhere() {
     for op in [Op::Write, Op::Read] {
         let hangs = count_hangs();
         let stall = disk.on(op).inject(Fault::Stall);
-        // What is open and in memory is closed, so that there is something to read.
+        // SIGUSR1 closes open files and drops responses in memory, so that there is something to read.
         server.signal(Signal::USR1).unwrap();
         // The first ones may wait for a read that never ends. A body that is larger than what is read with its head cannot be had
         // from elsewhere once the head was sent.

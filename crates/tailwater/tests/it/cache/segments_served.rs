@@ -251,7 +251,7 @@ fn purges_hold_over_a_kill() {
         assert_eq!(cache_status(&response), expected, "{what} {}", server.error_log());
         assert!(response.body == body("/p/a", 1), "{what} {is_soft}");
         wait_stored(&server, 1);
-        // What came since is none of it, now and later.
+        // The purge does not concern the response that was stored after it, now and after a restart.
         server = restart(server, again);
         let response = get(&server, "/p/a");
         assert!(cache_status(&response) == "HIT" && response.body == body("/p/a", 1), "{what} {is_soft}");

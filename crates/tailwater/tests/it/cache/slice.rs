@@ -237,7 +237,7 @@ fn slices_are_cached_one_by_one() {
     assert_eq!((cache_status(&all), all.body == content(4500)), ("HIT", true));
     assert!(origin.requests().is_empty());
     assert_no_errors(&server);
-    // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
+    // Hits are one slice, then two beside three that were fetched, then five. Each slice is timed as a hit of its own.
     let timed = || metric_sum(&server, "cache_hit_seconds_count");
     assert!(wait::until(wait::TIMEOUT, || timed() == 8), "{}", timed());
 }
@@ -250,7 +250,7 @@ fn expired_slice_is_fetched_alone() {
     assert!(get(&server, "/").body == content(2500));
     wait_stored(&server, 3);
     let known = slices("/", 0..3);
-    // They need not become stale in the same second.
+    // The slices need not become stale in the same second.
     let mut was_stale = false;
     let mut requests = Vec::new();
     let all_anew = || {
@@ -334,7 +334,7 @@ fn wrong_range_from_the_origin_is_an_error() {
     ] {
         let got = raw(&server, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         let body = got.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
-        // Nothing that is wrong was sent, and all in front of it may have been.
+        // Bytes with an error are never sent, and all in front of them may have been.
         assert!(body <= sent && (sent > 0) != got.is_empty(), "{path} {body} {got}");
         let request = format!("request: \"GET {path} HTTP/1.1\"");
         let is_told =

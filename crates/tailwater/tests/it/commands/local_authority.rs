@@ -189,7 +189,7 @@ fn authority_goes_into_a_store_and_out_of_it() {
     assert!(code == Some(0) && said.ends_with(&format!("{} was removed\n", file.display())), "{said}");
     assert!(files().is_empty());
 
-    // Who may not do it is told how.
+    // A user without the permission is told how to do it as root.
     let nowhere = store.join("none");
     let (code, out, err) = run(&["trust", "--store", nowhere.to_str().unwrap()]);
     let expected = format!(

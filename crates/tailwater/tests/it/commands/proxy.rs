@@ -71,7 +71,7 @@ impl Proxied {
 
 /// An address without a listener.
 fn unused_addr() -> SocketAddr {
-    // It lies below the ports that the kernel gives away by itself, and is reserved for as long as the process lives.
+    // The port is below those that the kernel assigns, and is reserved as long as the process lives.
     let port = Port::reserve().unwrap();
     let addr = ([127, 0, 0, 1], port.number()).into();
     std::mem::forget(port);
@@ -108,7 +108,7 @@ fn requests_are_passed_with_forwarded_fields() {
             "X-Real-IP: 127.0.0.1",
         ]
     );
-    // Whoever has no Host gets one: the server needs it.
+    // A request without `Host` gets one, because the origin needs it.
     let mut old = Client::connect(proxied.addr()).unwrap();
     old.send("GET / HTTP/1.0\r\n\r\n").unwrap();
     let text = old.read_response().unwrap().text();
@@ -167,7 +167,7 @@ fn upstream_faults_are_printed_in_one_line() {
     proxied.says(&said("no answer in time (GET /silent was answered 504)"));
     assert_eq!(proxied.end().lines().count(), 1);
 
-    // Whoever says something has more time than that, which a busy machine may take.
+    // Origins that respond have more time than that, because a busy machine may need it.
     let proxied = Proxied::start(&[&broken.to_string()]);
     for path in ["/closed", "/garbage"] {
         assert_eq!(Client::get(proxied.addr(), path).unwrap().status, 502, "{path}");
@@ -254,7 +254,7 @@ fn websocket_is_bidirectional() {
             }
         }
     });
-    // It may be silent for longer than a server that is asked something.
+    // A WebSocket may be silent for longer than a server that has a request.
     let proxied = Proxied::start(&[&echo.to_string(), "--timeout=100ms"]);
     let mut client = open_websocket(proxied.addr());
     let expect = |client: &mut Client, opcode, data: &[u8]| {
@@ -346,7 +346,7 @@ fn cache_option_stores_responses_that_survive_restart() {
     };
     let said = |status: u16, cache: &str, text: &str| (status, cache.to_owned(), text.to_owned());
     let is_stored = || {
-        // One file in two levels of directories, under its own name.
+        // Each response is one file in two levels of directories, under its own name.
         let below = |dir: std::path::PathBuf| {
             fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
         };
@@ -361,7 +361,7 @@ fn cache_option_stores_responses_that_survive_restart() {
     assert_eq!(request(&proxied, "/kept", ""), said(200, "MISS", "/kept 1"));
     assert!(wait::until(wait::TIMEOUT, || is_stored() == 2));
     assert_eq!(request(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
-    // Nobody has said that this may be kept.
+    // A response without freshness information may not be stored.
     assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
     assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
     assert_eq!(request(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
@@ -404,7 +404,7 @@ fn ctrl_c_finishes_requests() {
     let mut client = Client::connect(proxied.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
-    // What is there comes at once.
+    // Bytes that have arrived are passed on at once.
     assert_eq!(client.read_bytes(3).unwrap(), b"abc");
     proxied.group.signal(Signal::INT).unwrap();
     assert!(wait::until(wait::TIMEOUT, || Client::connect(proxied.addr()).is_err()), "nobody new is served");

@@ -40,7 +40,7 @@ impl App {
         let group = Group::new(child);
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
-        // Whatever else it prints is not to stop it.
+        // Further output is read and dropped, because a full pipe would stop the program.
         thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         let words = line.split(|c: char| !c.is_ascii_digit());
         let numbers = words.filter_map(|word| word.parse::<u16>().ok());
@@ -104,7 +104,7 @@ server.serve_forever()",
     assert_eq!(get("/large").body.len(), 1 << 20);
     assert!(get("/").text().contains("page%20one.html"));
     assert_eq!(get("/none").status, 404);
-    // It closes its connection after each answer, which is no reason to close the client's.
+    // The server closes its connection after each response, which is no reason to close the client's.
     let mut client = Client::connect(proxied.addr()).unwrap();
     for _ in 0..3 {
         client.send("GET /page%20one.html HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();

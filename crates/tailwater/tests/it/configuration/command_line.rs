@@ -208,7 +208,7 @@ fn pid_file_that_this_user_cannot_write_is_noted() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     command.arg("-t").arg("-p").arg(dir.path()).args(["-e", "stderr"]).stdin(Stdio::null());
     if rustix::process::geteuid().is_root() {
-        // Nothing is forbidden to root.
+        // Root may write any file, so another user runs the check.
         command.uid(65534).gid(65534);
     }
     let output = match command.output() {
@@ -293,7 +293,7 @@ fn daemon_obeys_signals_of_the_command_line() {
     let dir = prefix(&conf);
     fs::create_dir(dir.join("logs")).unwrap();
     let background = Background(dir.join("logs/nginx.pid"));
-    // What it prints would keep a pipe open as long as it runs; a file does not.
+    // The output goes to a file, because the daemon would keep a pipe open as long as it runs.
     let printed = dir.join("printed");
     let file = fs::File::create(&printed).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));

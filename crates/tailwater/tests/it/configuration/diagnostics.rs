@@ -259,7 +259,7 @@ http {
         let at = said[from..].find(part);
         from += at.unwrap_or_else(|| panic!("{part} is not where it should be: {said}"));
     }
-    // What could not be read may define it.
+    // A file that could not be read may define the variable.
     assert!(!said.contains("elsewhere"), "{said}");
 }
 

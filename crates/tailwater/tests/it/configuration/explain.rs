@@ -227,7 +227,7 @@ fn explain_shows_file_and_line() {
     let (text, ..) = explained("http://example.com:8399/new/");
     for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {
         let found = text.lines().find(|line| line.starts_with(about)).unwrap();
-        // What the test kit puts in front of the configuration moves every line by as much.
+        // The test kit puts lines in front of the configuration, which move every line by as much.
         let number: usize = found.rsplit_once(':').unwrap().1.parse().unwrap();
         let first: usize = text
             .lines()

@@ -83,7 +83,7 @@ fn accept_mutex_holder_accepts_alone() {
     let clients: Vec<_> = (0..30).map(|_| server.connect().unwrap()).collect();
     let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
     assert!(wait::until(wait::TIMEOUT, all_open));
-    // Who asks for numbers may be served by another one: a request makes its loop try for the turn.
+    // Requests for metrics may be served by another loop; each makes its loop try to take the mutex.
     let with_all =
         || of_loops::<u64>(&server, "connections_open").iter().any(|open| *open >= clients.len() as u64);
     assert!(wait::until(wait::TIMEOUT, with_all), "{:?}", of_loops::<u64>(&server, "connections_open"));
@@ -133,10 +133,10 @@ fn busy_loop_accepts_many_connections_in_a_turn() {
     File::options().write(true).open(server.prefix().join("html/large")).unwrap().set_len(LARGE).unwrap();
     let is_over = AtomicBool::new(false);
     let turns = || metric(&server, "event_loop_blocked_seconds_count{worker=\"0\"}");
-    // How many turns it took until all of a crowd were answered. If one is accepted in each, as many as there are.
+    // Number of turns until all clients of a crowd are answered: as many as there are clients, if each turn accepts one.
     let crowd = || {
         let before = turns();
-        // They are all there when it looks, however long it takes them to come.
+        // All clients are there when the loop looks, however long it takes them to connect.
         server.signal(Signal::STOP).unwrap();
         let clients: Vec<TcpStream> = (0..CROWD)
             .map(|_| {

@@ -62,11 +62,11 @@ fn begin_requests(server: &Server, count: usize) -> Vec<Client> {
 
 #[test]
 fn loop_at_its_limit_pauses_accepting() {
-    // Nobody waits for a request, so that nobody can be spared.
+    // All clients have begun a request, so no idle connection can be closed.
     let server = start_ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
     let mut busy = begin_requests(&server, 150);
     server.wait_error_log("[crit]").unwrap();
-    // Those that have been accepted are served, and the others when they have gone.
+    // Accepted clients are served, and the others when these have gone.
     while !busy.is_empty() {
         let rest = busy.split_off(busy.len().min(50));
         for client in &mut busy {
@@ -112,7 +112,7 @@ fn queued_connections_are_accepted_when_descriptors_are_free() {
             let before = refusals();
             let clients = begun(&server, CLIENTS);
             assert!(wait::until(wait::TIMEOUT, || refusals() > before), "{round}: {}", server.error_log());
-            // Nobody else comes of whom the loop could be told: those that wait are accepted when others have gone.
+            // No further client wakes the loop: waiting clients are accepted when others have gone.
             let served = complete_requests(clients);
             assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
         }
@@ -128,7 +128,7 @@ fn loop_accepts_again_when_connections_close() {
         let server = start_ok(&format!("worker_processes 1; events {{ {events} }}"), "");
         for round in 0..3 {
             let clients = begun(&server, 2 * CONNECTIONS);
-            // Those for whom there is no room are refused without a word.
+            // Clients for whom there is no room are closed without a response.
             server.wait_error_log("worker_connections are not enough").unwrap();
             assert!(complete_requests(clients) > 0, "{round}: {}", server.error_log());
             // The last of them may still be on its way out.
@@ -345,7 +345,7 @@ fn upstream_connections_count_as_worker_connections() {
     let server = start_proxy(addr, "");
     let mut client = Http2::connect(server.addr()).unwrap();
     const REFUSED: &str = "16 worker_connections are not enough while connecting to upstream";
-    // One is the client's.
+    // One of the connections is the client's.
     let statuses = thread::scope(|scope| {
         scope.spawn(|| {
             let is_full = || server.error_log().matches(REFUSED).count() == 5 && opened.load(SeqCst) == 15;
@@ -356,7 +356,7 @@ fn upstream_connections_count_as_worker_connections() {
     });
     assert_eq!(statuses, [[200; 15].as_slice(), &[500; 5]].concat());
     assert!(server.wait_error_log(REFUSED).unwrap().contains("[alert]"));
-    // Nothing of that is held against the server.
+    // The lack of connections does not count as a failure of the upstream server.
     assert!(!server.error_log().contains("temporarily disabled"), "{}", server.error_log());
     assert_eq!(get(&server, "/up").status, 200);
 }
@@ -410,7 +410,7 @@ fn http2_upstream_connection_counts_once_for_all_requests() {
     let mut client = Http2::connect(server.addr()).unwrap();
     let mut others = busy(&server, 14);
     assert_eq!(statuses(&mut client, 8), [200; 8]);
-    // It is idle now, and closed for one more client.
+    // The upstream connection is idle now, and is closed for one more client.
     others.extend(busy(&server, 1));
     assert_eq!(statuses(&mut client, 8), [500; 8]);
     server.wait_error_log("16 worker_connections are not enough while connecting to upstream").unwrap();

@@ -152,7 +152,7 @@ fn send_timeout_ends_a_stalled_client() {
         let logged = server.access_log(1).unwrap();
         assert!(logged[0].contains("\"GET /big HTTP/1.1\" 200 "), "{logged:?}");
         match client.read_until_close() {
-            // What was in the buffers still arrives.
+            // Bytes in the buffers of the sockets still arrive.
             Ok(got) => assert!(reset == "off" && got.len() < 64 << 20),
             Err(error) => {
                 assert!(reset == "on" && error.kind() == io::ErrorKind::ConnectionReset, "{reset}: {error}");
@@ -209,7 +209,7 @@ fn lingering_close_reads_the_rest_of_the_request() {
         location /on { lingering_close on; return 200 on; } location /always { lingering_close always; return 200 always; }";
     let server = start_server(server(), conf);
     let body = "x".repeat(200_000);
-    // Who still sends is listened to until it has read the answer.
+    // A client that still sends its body is read from until it has read the response.
     for target in ["/on", "/always"] {
         let mut client = server.connect().unwrap();
         client
@@ -223,7 +223,7 @@ fn lingering_close_reads_the_rest_of_the_request() {
         client.send(&body).unwrap();
         assert_eq!(client.read_until_close().unwrap(), b"", "{target}");
     }
-    // Who has nothing to say is not, unless it always is.
+    // The connection of a request without a body is closed at once, except with `always`.
     let text = raw(&server, "GET /off HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(text.ends_with("off"), "{text}");
     let text = raw(&server, "GET /on HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

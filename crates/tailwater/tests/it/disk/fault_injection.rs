@@ -65,7 +65,7 @@ fn errors_have_their_status_and_log_line() {
         ("error=EACCES", "/slow/a.txt", 403, "open() \"{slow}/a.txt\" failed (13: Permission denied)"),
         ("op=readdir,fsync error=EIO", "/list/", 500, "failed (5: Input/output error)"),
     ] {
-        // It is in the tables of the loops before.
+        // The file is in the tables of the loops before the fault is set.
         reload_until(
             &mut server,
             &conf("", "location /list/ { alias html/slow/; autoindex on; }"),

@@ -102,7 +102,7 @@ fn hung_disk_refuses_its_requests_and_blocks_no_other_disk() {
             "{op:?}"
         );
         assert!(get(&server, "/status?format=json").text().contains("\"pool_hung_operations\""), "{op:?}");
-        // It is told once, whatever else comes for it.
+        // The hang is reported once, whatever other requests come for the disk.
         assert!(wait::until(wait::TIMEOUT, || is_refused(&get(&server, "/slow/f1"))), "{op:?}");
         assert_eq!(alarms(&server), nth + 1, "{op:?} {}", server.error_log());
         stall.lift();
@@ -124,7 +124,7 @@ fn links_to_a_hung_disk_do_not_block_their_own_disk() {
     for (target, name) in [(disk.path().to_owned(), "directory"), (disk.join("f"), "file")] {
         std::os::unix::fs::symlink(target, root.path().join(name)).unwrap();
     }
-    // It hangs before the server has seen it for the first time.
+    // The disk hangs before the server has accessed it for the first time.
     let stall = disk.on(Op::Lookup).inject(Fault::Stall);
     let server = server()
         .start(&format!(
@@ -214,7 +214,7 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
     assert!(wait::until(wait::TIMEOUT, settled), "{}", get(&first, "/metrics").text());
     drop(first);
     for op in [Op::Open, Op::Lookup, Op::Read, Op::Getattr] {
-        // Nothing of it is in memory: also what was purged before is read anew, and must not be taken for lost.
+        // Nothing of the cache is in memory: the list of purges is read anew, too, and must not be taken for lost.
         let server = start();
         if op != Op::Lookup {
             get(&server, "/0");
@@ -232,7 +232,7 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
         assert!(request_count.load(SeqCst) > before, "{op:?}");
         stall.lift();
         assert!(wait::until(wait::TIMEOUT, || hung(&server, &disk).is_none()), "{op:?}");
-        // What was there before is found again.
+        // Responses that were stored before are found again.
         let is_hit = || {
             (0..REQUESTS).any(|at| {
                 let before = request_count.load(SeqCst);
@@ -270,7 +270,7 @@ fn shutdown_does_not_wait_for_a_hung_thread() {
         server.signal(signal).unwrap();
         let status = server.wait_exit(wait::TIMEOUT * 3);
         assert!(status.is_ok_and(|status| status.success()), "{signal:?} {}", server.error_log());
-        // Nobody holds the address, though the kernel may not let the process go.
+        // The address is free, even if the kernel cannot end the process yet.
         assert!(Client::connect(server.addr()).is_err(), "{signal:?} after {:?}", begun.elapsed());
         stall.lift();
     }

@@ -133,7 +133,7 @@ fn ranges_of_recoded_bodies_read_only_their_bytes() {
     assert_eq!([has(b"a"), has(b"\xfe"), has(b"\xe0"), has(b"?")], [40, 40, 40, 80]);
     let last = request(&server, "GET /to-win/large.html", &["Range: bytes=-5"]);
     assert_eq!((last.status, &last.body[..]), (206, &b"a\xfe\xe0??"[..]));
-    // What is longer than it was has no ranges, here or there.
+    // A body that becomes longer is served without ranges.
     let other = request(&server, "GET /to-utf/koi.html", &["Range: bytes=1-1"]);
     assert_eq!((other.status, other.field("Content-Range"), other.text()), (200, None, "aюа•?".to_owned()));
 }
@@ -214,7 +214,7 @@ fn media_type_is_passed_as_written() {
         // The second one may be kept by now.
         for dir in ["", "/kept", "/kept"] {
             let expected = match (dir, nth) {
-                // It names none, so that the server names its own.
+                // The origin names no charset, so the server adds its own.
                 ("", 3) => "text/html;charset=; charset=koi8-r",
                 _ => written,
             };

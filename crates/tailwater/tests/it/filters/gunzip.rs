@@ -140,7 +140,7 @@ fn decompression_bomb_uses_little_memory() {
             client
         })
         .collect();
-    // Nobody reads: nothing more is made. Others are served.
+    // While the clients do not read, nothing more is decompressed, and others are served.
     assert_eq!(get(&server, "/plain").text(), "plain");
     let mut first = clients.remove(0);
     assert_eq!(first.read_bytes(20 << 20).unwrap().len(), 20 << 20);

@@ -68,7 +68,7 @@ fn compressed_responses_decode_to_the_original() {
         for (target, expected) in
             [("/small.txt", text(1000)), ("/large.txt", text(3_000_000)), ("/text", "x".repeat(100))]
         {
-            // What comes first may come from the disk, the second time it is in memory.
+            // The first response may come from the disk, the second one comes from memory.
             for _ in 0..2 {
                 let plain = get(&server, target);
                 assert_eq!((coding(&plain), plain.text().len()), (None, expected.len()));

@@ -281,7 +281,7 @@ fn other_bodies_are_refused() {
     assert_eq!((fallback.status, width, height), (415, 10, 5));
     assert_eq!(get(&server, "/pixels/a.webp").status, 415);
     server.wait_error_log("image filter: too many pixels: 800, image_filter_max_pixels is 799").unwrap();
-    // What is for the client, not for its eyes.
+    // Redirects and refusals have no image to filter.
     assert_eq!(get(&server, "/moved/x").status, 301);
     assert_eq!(get(&server, "/secret/x").status, 401);
 }

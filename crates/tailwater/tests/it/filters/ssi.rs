@@ -314,7 +314,7 @@ fn closed_client_connection_during_an_include_is_logged_with_page_variables() {
         let mut client = server.connect().unwrap();
         client.send(format!("GET /{name}.html HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
         assert!(wait::until(wait::TIMEOUT, || first.waiting() > 0));
-        // What follows the first include cannot be written.
+        // Output behind the first include cannot be written any more.
         client.read_head().unwrap();
         client.reset().unwrap();
         first.lift();

@@ -53,11 +53,11 @@ fn passed(nodes: &[&Server], length: Duration) -> Vec<f64> {
 fn share(engine: &str, stop: impl FnOnce(), go_on: impl FnOnce()) {
     let nodes = ["n0", "n1", "n2"].map(|name| limited(engine, name, "20r/s"));
     wait_shared(&nodes, 3);
-    // One node is asked: it has the whole rate.
+    // One node has requests: it has the whole rate.
     passed(&[&nodes[0]], Duration::from_secs(2));
     let one = passed(&[&nodes[0]], Duration::from_secs(3));
     assert!((15.0..=25.0).contains(&one[0]), "{one:?}");
-    // All are asked: each has a third.
+    // All nodes have requests: each has a third.
     let all = [&nodes[0], &nodes[1], &nodes[2]];
     passed(&all, Duration::from_secs(3));
     let each = passed(&all, Duration::from_secs(4));

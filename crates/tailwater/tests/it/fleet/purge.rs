@@ -23,7 +23,7 @@ fn purge_on_one_node_reaches_all() {
         wait_for(node, "/a", "MISS");
         assert_eq!(state(node, "/b"), "HIT");
     }
-    // Nothing here has the key, but another node may.
+    // This node does not have the key, but another node may.
     assert_eq!(status(&nodes[1], "PURGE /nothing", &[]), 204);
     fill(&nodes, "/a");
     assert_eq!(status(&nodes[1], "PURGE /*", &[]), 204);

@@ -122,7 +122,7 @@ fn forward(
         if let Ok((len, peer)) = from.recv_from(&mut buffer)
             && len > 0
         {
-            // What is lost is sent again.
+            // A datagram that is lost here is sent again by its sender.
             let _ = send(&buffer[..len], peer);
         }
     }

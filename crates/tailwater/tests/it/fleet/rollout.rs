@@ -389,7 +389,7 @@ fn node_goes_back_by_itself_when_the_command_is_gone() {
         String::from_utf8(report).unwrap().contains("went back from version 2 by itself, because it answers ")
     };
     assert!(wait::until(wait::TIMEOUT, is_reported), "{}", fleet.nodes[0].said());
-    // It does not try again, and takes a better version.
+    // The node does not try version 2 again, and takes a better one.
     fleet.serve("three");
 }
 

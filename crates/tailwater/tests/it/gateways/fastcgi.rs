@@ -190,7 +190,7 @@ fn malformed_response_is_502() {
         let log = server.wait_error_log(line).unwrap();
         assert!(log.contains(&format!("upstream: \"fastcgi://{addr}\"")), "{log}");
     }
-    // What has begun ends early.
+    // A response whose head was sent already is truncated.
     for bytes in [
         [head.clone(), record(STDOUT, "half"), record(END_REQUEST, [0; 8])].concat(),
         [head, record(STDOUT, "half")].concat(),
@@ -318,7 +318,7 @@ fn upload_of_100_mib_arrives() {
         let mut count = 0_usize;
         let mut is_right = true;
         while let Some(piece) = conn.fastcgi_piece() {
-            // It repeats itself every 256 bytes.
+            // The content repeats itself every 256 bytes.
             is_right &= sent[count % 256..].starts_with(&piece);
             count += piece.len();
         }
@@ -421,14 +421,14 @@ fn cached(valid: &str, more: &str) -> (Server, Arc<AtomicUsize>) {
 fn responses_are_cached_and_purged() {
     let (server, request_count) = cached("1h", "fastcgi_cache_key $uri; fastcgi_cache_purge $arg_purge;");
     let status = |target: &str| get(&server, target).field("X-Cache").map(str::to_owned);
-    // What answers HEAD is not kept for GET.
+    // The response to a HEAD request is not stored for GET.
     assert_eq!(request(&server, "HEAD /a", &[]).status, 200);
     assert_eq!(page(&server, "/a").1, "1 none");
     wait_stored(&server, 1);
     assert_eq!(status("/a").as_deref(), Some("HIT"));
     let before = request_count.load(SeqCst);
     assert_eq!(page(&server, "/a").1, "1 none");
-    // From what is kept.
+    // These requests are answered from the cache.
     assert_eq!(request(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
     assert_eq!(request(&server, "GET /a", &["Range: bytes=2-5"]).text(), "none");
     assert_eq!(request(&server, "GET /a", &["If-None-Match: \"v\""]).status, 304);

@@ -375,7 +375,7 @@ fn reset_stream_leaves_the_others() {
         let (late, _) = requests.send_request(head("POST", "/late", &[]), true).unwrap();
         let mut late = late.await.unwrap().into_body();
         assert_eq!(late.data().await.unwrap().unwrap(), "begun");
-        // Who waits longest is the first to be told.
+        // The origin answers first the request that waits longest.
         let slow = request("/slow");
         go.send(()).unwrap();
         let late = take(late).await;
@@ -457,7 +457,7 @@ fn request_is_built_once_or_for_each_server() {
     let mut request = |path: &str| client.request("POST", path, &[], b"").unwrap();
     assert_eq!(request("/once").text(), "nobody");
     assert_eq!(request("/each").text(), telling.to_string());
-    // What cannot be sent is told to the client, whoever it would have been for.
+    // A request that cannot be built is an error for the client, whichever server it would be sent to.
     assert_eq!(request("/line").status, 400);
 }
 

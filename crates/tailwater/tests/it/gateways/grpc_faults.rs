@@ -62,7 +62,7 @@ fn grpc_send_timeout_ends_a_closed_window() {
 fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     frames_origin(move |mut frames, _| {
         let Ok(Some(request)) = frames.wait(kind::HEADERS) else { return };
-        // Whoever is sent away in the middle of it has seen enough.
+        // The server may close the connection before it has taken all bytes.
         let _ = frames.send(bytes(request.stream));
         while let Ok(Some(_)) = frames.next_frame() {}
     })
@@ -322,7 +322,7 @@ fn closed_window_stops_reading_the_client() {
         let room = (1_u32 << 30).to_be_bytes();
         let rooms = [0, request.stream].map(|stream| frame(kind::WINDOW_UPDATE, 0, stream, &room)).concat();
         frames.send(rooms).unwrap();
-        // Nothing is read of what there is room for, until nobody wants to send it any more.
+        // The origin reads nothing of what its windows allow, until the client stops sending.
         let _ = going.lock().unwrap().recv();
     });
     let server = start_grpc_to(addr, "grpc_send_timeout 200ms; client_max_body_size 0;");

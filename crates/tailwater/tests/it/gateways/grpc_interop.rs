@@ -96,7 +96,7 @@ struct Application(Child);
 
 impl Drop for Application {
     fn drop(&mut self) {
-        // It ends when nobody holds its input.
+        // The application ends when its standard input is closed.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }

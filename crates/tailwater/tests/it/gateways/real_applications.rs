@@ -336,7 +336,7 @@ fn flask_answers_behind_uwsgi() {
         server(),
         &format!("location / {{ include {}/uwsgi_params; uwsgi_pass {addr}; }}", conf.display()),
     );
-    // It takes connections before it has looked for the application.
+    // uWSGI accepts connections before it has loaded the application.
     if !wait::until(wait::TIMEOUT, || group.ended() || get(&server, "/none").status == 404) || group.ended() {
         return leave_out(Lacks::Machine, format_args!("Flask behind uwsgi_pass: its Python has no Flask"));
     }

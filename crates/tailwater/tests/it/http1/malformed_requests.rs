@@ -88,7 +88,7 @@ fn malformed_request_lines_are_refused() {
         (b"GET http:// HTTP/1.1", 400),
         (b"GET http:///x HTTP/1.1", 400),
         (b"GET http://us er@a/ HTTP/1.1", 400),
-        // Nothing is outside the root.
+        // No path leads out of the root.
         (b"GET /.. HTTP/1.1", 400),
         (b"GET /../secret HTTP/1.1", 400),
         (b"GET /dir/../../secret HTTP/1.1", 400),
@@ -307,7 +307,7 @@ fn pipelined_requests_are_answered_in_order() {
     let text = raw(&server, format!("{one}garbage\r\n\r\n{last}"));
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 1, "{text}");
     assert_eq!(text.matches("HTTP/1.1 400 Bad Request").count(), 1, "{text}");
-    // What was asked after `Connection: close` is not answered.
+    // A request after `Connection: close` is not answered.
     let text = raw(&server, format!("{last}{one}"));
     assert_eq!(text.matches("HTTP/1.1").count(), 1, "{text}");
 }
@@ -379,13 +379,13 @@ fn broken_chunks_end_the_connection() {
 
 #[test]
 fn client_header_timeout_ends_slow_heads() {
-    // Who is to be answered has more time for its head: a busy machine may take a second to send it.
+    // Clients that get a response have a longer timeout, because a busy machine may take a second to send their head.
     let server = start(
         server().file("html/a.txt", "x"),
         "root html; keepalive_timeout 1s;
          server { listen 127.0.0.1:{port}; client_header_timeout 1s; } server { listen 127.0.0.1:{port1}; }",
     );
-    // Said nothing, said half of it, or said nothing after a first request: closed without a word.
+    // Clients that sent nothing, half a head, or nothing after a first request are closed without a response.
     let mut silent = server.connect().unwrap();
     let mut half = server.connect().unwrap();
     half.send("GET /a.txt HTTP/1.1\r\nHo").unwrap();
@@ -442,7 +442,7 @@ fn closed_client_connections_are_harmless() {
     server
         .wait_error_log("client prematurely closed connection while reading client request headers")
         .unwrap();
-    // One that has asked and only says that it has no more to ask gets its answer.
+    // A client that closes only its sending side after a request gets its response.
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.finish_sending().unwrap();

@@ -71,7 +71,7 @@ fn unread_bodies_are_discarded() {
             assert_eq!(post(&mut client, target, coding, chunked(body, 70_000)).status, status, "{target}");
         }
     }
-    // What follows a body is the next request, however it is cut.
+    // Bytes behind a body are the next request, wherever the segments are cut.
     let request = "POST /ret HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789";
     let both = request.repeat(2);
     for cut in (0..both.len()).step_by(3) {
@@ -117,17 +117,17 @@ fn expect_100_continue_is_answered() {
         client.send("hello").unwrap();
         assert_eq!(client.read_response().unwrap().text(), "[hello]");
     }
-    // A client that did not wait need not be told.
+    // A client that did not wait need not get `100 Continue`.
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{expect}\r\nhello")).unwrap();
     let mut response = client.read_response().unwrap();
     if response.status == 100 {
         response = client.read_response().unwrap();
     }
     assert_eq!(response.text(), "[hello]");
-    // Nor one of HTTP/1.0, which does not know it.
+    // HTTP/1.0 does not know `100 Continue`.
     let text = raw(&server, format!("POST / HTTP/1.0\r\n{expect}\r\nhello"));
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    // One that has nothing to send may wait as well.
+    // A client with an empty body may wait for `100 Continue`, too.
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert_eq!(client.read_response().unwrap().status, 100);
@@ -221,7 +221,7 @@ fn large_bodies_go_to_temporary_files() {
         (format!("Content-Length: {}\r\n", body.len()), body.clone()),
         ("Transfer-Encoding: chunked\r\n".to_owned(), chunked(&body, 77_777)),
     ] {
-        // What is not in memory has no value as a variable.
+        // A body that is not in memory has no value as a variable.
         assert_eq!(post(&mut client, "/", &fields, &sent).text(), "[]");
         let text = post(&mut client, "/len", &fields, &sent).text();
         assert!(text.starts_with("1000000 "), "{text}");
@@ -314,7 +314,7 @@ fn body_is_read_while_the_response_is_sent() {
     let mut client = server.connect().unwrap();
     let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     client.send(head("/echo", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n")).unwrap();
-    // Nothing was sent but the head, and the response has begun.
+    // Only the head was sent, and the response has begun.
     let mut seen = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
     for piece in ["one", "two", "three"] {
         client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).unwrap();
@@ -327,7 +327,7 @@ fn body_is_read_while_the_response_is_sent() {
     client.send(format!("0\r\n\r\n{}again", head("/echo", "Content-Length: 5\r\n"))).unwrap();
     assert_eq!(client.read_bytes(5).unwrap(), b"0\r\n\r\n");
     assert_eq!(client.read_response().unwrap().text(), "again");
-    // One that gets too long ends the response early.
+    // A body that exceeds the limit ends the response early.
     let body = chunked(&"x".repeat(1001), 100);
     client.send(head("/echo", "Transfer-Encoding: chunked\r\n")).unwrap();
     client.send(body).unwrap();

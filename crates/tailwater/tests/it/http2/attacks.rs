@@ -21,10 +21,10 @@ fn goaway_code(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Res
     let mut frames = Frames::connect(server.addr()).unwrap();
     let attacker = frames.try_clone().unwrap();
     let (begun, code) = std::thread::scope(|scope| {
-        // Who takes nothing of what is said may not be told.
+        // A client that reads nothing may not get the GOAWAY, so another thread reads.
         let goaway = scope.spawn(|| frames.wait(kind::GOAWAY).unwrap().and_then(|frame| frame.code()));
         let mut attacker = attacker;
-        // Who is sent away in the middle of it cannot send the rest.
+        // A client whose connection is closed during the attack cannot send the rest.
         (attack(&mut attacker), goaway.join().unwrap())
     });
     drop(begun);
@@ -166,7 +166,7 @@ fn hpack_bomb_is_refused() {
     frames.send(frame(kind::HEADERS, END_HEADERS | 1, 1, &block)).unwrap();
     assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().payload[0], 0x8c, "400");
     server.wait_error_log("client sent too large request while reading client request headers").unwrap();
-    // What it has put into the table is there.
+    // The entry is in the dynamic table all the same.
     let mut block =
         hpack(&[(":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "a")]);
     block.extend([0x80 | 62; 1]);

@@ -116,7 +116,7 @@ fn limit_rate_applies_to_each_stream() {
     });
     let slow_at = start.elapsed();
     assert_eq!(slow.body.len(), 3000);
-    // One second's worth leaves at once, the rest has its time.
+    // The bytes of one second are sent at once, the rest at the limited rate.
     assert!(slow_at >= Duration::from_millis(900) && fast_at < slow_at, "{slow_at:?} {fast_at:?}");
 }
 

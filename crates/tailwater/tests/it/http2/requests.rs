@@ -86,7 +86,7 @@ fn tls_negotiates_h2_by_alpn() {
     assert_eq!(other.get("/a.txt").unwrap().text(), "hello");
     let error = Http2::connect_tls(server.addr(), &config, "other").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
-    // Who came for one server does not get another one that speaks no HTTP/2.
+    // The name of the handshake selected a server with HTTP/2; requests for a server without it are misdirected.
     let misled = client.run(|requests| {
         let request = http::Request::get("https://other/a.txt").body(()).unwrap();
         exchange(requests, request, Bytes::new())
@@ -185,7 +185,7 @@ fn stalled_stream_does_not_block_others() {
     let mut client = Http2::connect_with(server.addr(), &settings).unwrap();
     let (small, large) = client.run(|requests| async move {
         let mut first = requests.clone().ready().await.unwrap();
-        // Nobody takes what comes: its window stays full.
+        // The client does not read this body, so its window stays full.
         let (response, _) = first.send_request(head("GET", "/big", &[]), true).unwrap();
         let stuck = response.await.unwrap();
         let mut small = Vec::new();
@@ -466,14 +466,14 @@ fn body_waits_for_100_continue() {
             "http2_body_preread_size {size}; client_max_body_size 10m; location /to {{ proxy_pass http://{origin}; }}"
         ));
         let mut client = connect(&server);
-        // It has taken over the settings of the server.
+        // The client has applied the settings of the server.
         assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
         for len in [1, 10, 65_536, 1_000_000] {
             let body = vec![b'x'; len];
             assert!(client.request("POST", "/to", &[], &body).unwrap().body == body, "{size} {len}");
         }
     }
-    // Who could not know of the small windows is told to ask again.
+    // A client that sent before it knew of the small windows is told to retry.
     let server = start_http2("http2_body_preread_size 10;");
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post_frame(1, "/a.txt", &[])).unwrap();

@@ -436,7 +436,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
         ("two hosts", with("host", "other"), 400),
         ("no length", with("content-length", "x"), 400),
         ("no content", with("content-length", "5"), 400),
-        // Nothing of it has ended but what the server says.
+        // The request has not ended when the response is sent.
         ("a body to come", open("POST", "/403", &[("X", "y")]), 400),
         ("too short", body("POST", "/body", "5", b"four"), 400),
         ("too long", body("POST", "/body", "3", b"four"), 400),
@@ -461,11 +461,11 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
         );
         let last = heard.last().unwrap();
         assert_eq!((last.kind, last.code()), (kind::RST_STREAM, Some(PROTOCOL_ERROR)), "{what}: {heard:?}");
-        // That is all, and concerns nobody else.
+        // The reset is the last frame, and other streams are not affected.
         let heard = until_next_answer(&mut frames, "/a.txt");
         assert!(heard.iter().all(|frame| frame.stream == 3), "{what}: {heard:?}");
     }
-    // What is well-formed is not reset.
+    // A well-formed request is not reset.
     for bytes in [body("GET", "/a.txt", "4", b"four"), trailers("/a.txt", "x", "y")] {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(bytes).unwrap();
@@ -563,7 +563,7 @@ fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
     frames.send(frame(kind::PING, 0, 0, b"as it is")).unwrap();
     let pong = frames.wait(kind::PING).unwrap().unwrap();
     assert_eq!((pong.flags, &pong.payload[..]), (ACK, &b"as it is"[..]));
-    // What answers is not answered.
+    // An acknowledgement is not acknowledged.
     frames.send(frame(kind::PING, ACK, 0, b"answered")).unwrap();
     frames.send(get(1, "/a.txt", &[])).unwrap();
     let next = frames.next_frame().unwrap().unwrap();
@@ -574,7 +574,7 @@ fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
 fn invalid_preface_ends_the_connection() {
     let server = start_http2();
     let mut client = server.connect().unwrap();
-    // It begins like one, so it is no HTTP/1 either (section 3.4).
+    // The bytes begin like a preface, so they are no HTTP/1 request either (section 3.4).
     client.send(&PREFACE[..20]).unwrap();
     client.send("no\r\n\r\n").unwrap();
     let said = client.read_until_close().unwrap();
@@ -591,7 +591,7 @@ fn windows_are_kept() {
     assert_eq!(data(&mut frames).payload.len(), 10);
     frames.send(setting(4, 30)).unwrap();
     assert_eq!(data(&mut frames).payload.len(), 20);
-    // It falls below zero, and has to be filled up first.
+    // The window becomes negative, and has to be filled up first.
     frames.send(setting(4, 5)).unwrap();
     frames.send(frame(kind::WINDOW_UPDATE, 0, 1, &25_u32.to_be_bytes())).unwrap();
     frames.send(frame(kind::PING, 0, 0, &[1; 8])).unwrap();
@@ -624,7 +624,7 @@ fn exceeded_window_is_an_error() {
     let server = start_http2();
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post(&[])).unwrap();
-    // Nobody takes anything while the upstream is not there, and a window has 64 KiB.
+    // Nothing is read while there is no upstream, and the window has 64 KiB.
     let much = frame(kind::DATA, 0, 1, &[0; 16 << 10]);
     for _ in 0..200 {
         if frames.send(&much).is_err() {
@@ -632,7 +632,7 @@ fn exceeded_window_is_an_error() {
         }
     }
     let reaction_seen = reaction(&mut frames).unwrap();
-    // Who was answered need not be told (section 5.1).
+    // A stream that was answered may be closed without an error (section 5.1).
     assert!(!matches!(reaction_seen, Some(Answer(200))), "{reaction_seen:?}");
 }
 

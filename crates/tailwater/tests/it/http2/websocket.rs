@@ -153,7 +153,7 @@ fn reset_upstream_resets_the_stream() {
         conn.head().unwrap();
         conn.send(SWITCHED);
         conn.send("half");
-        // What was not read makes the kernel reset the connection.
+        // Bytes that the origin has not read make the kernel reset the connection.
         let mut first = [0; 1];
         std::io::Read::read_exact(&mut conn.reader, &mut first).unwrap();
     });
@@ -164,7 +164,7 @@ fn reset_upstream_resets_the_stream() {
         up.send_data(Bytes::from_static(b"more than it reads"), false).unwrap();
         take(down).await
     });
-    // It may have closed its side before it was reset.
+    // The direction may have ended before the reset.
     assert!(matches!(&ended, Ok((said, _)) if said == b"half") || ended.unwrap_err().is_reset());
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
 }

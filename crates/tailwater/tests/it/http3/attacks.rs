@@ -21,7 +21,7 @@ fn too_many_blocked_sections_end_the_connection() {
     let server = start_http3("");
     let mut udp = server.raw();
     for _ in 0..17 {
-        // It needs an insertion that never comes.
+        // The section needs an insertion that never comes.
         send_bidi(&mut udp, &[1, 3, 2, 0, 0x80], true);
     }
     assert_eq!(code_of(&mut udp), 0x200);

@@ -80,7 +80,7 @@ fn trailers_of_a_request_end_it() {
     let id = client.begin("POST", "/", &[], false);
     client.send(id, b"abc", false);
     client.send_trailers(id, "x-end", "1");
-    // Nobody listens there; but the request was complete.
+    // Nothing listens on that port, but the request was complete.
     assert_eq!(client.finish(id).unwrap().status, 502);
 }
 

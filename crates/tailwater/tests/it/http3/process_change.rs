@@ -106,7 +106,7 @@ fn download_goes_on_over_a_binary_upgrade() {
     assert_ne!(site.serving_quic(), before);
     site.finish(download);
     assert!(metric(&site.server, "udp_datagrams_passed_to_processes_total") > 0);
-    // Nothing is left in the old processes.
+    // The old processes end, because they have no connections left.
     site.wait_gone(before);
     site.wait_gone(old);
 }

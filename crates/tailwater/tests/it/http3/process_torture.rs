@@ -233,7 +233,7 @@ fn downloads_survive_every_change_of_the_server() {
         for (number, change) in (1..).zip(&changes) {
             // Changes are spread over the downloads.
             let due = number * total * PARTS / (progress.changes + 1);
-            // Those that a kill has cut are missing.
+            // Parts that a kill has cut are missing in the count.
             let _ = wait::until(wait::TIMEOUT, || progress.parts.load(SeqCst) >= due.saturating_sub(PARTS));
             progress.change(&mut site, *change, number);
         }
@@ -254,6 +254,6 @@ fn downloads_survive_every_change_of_the_server() {
     );
     let lost = count(&progress.resets) + count(&progress.cut_handshakes);
     assert_eq!(count(&progress.done) + lost, total);
-    // Those that were under way at a kill.
+    // Only downloads that were in progress at a kill are lost.
     assert!(lost <= CLIENTS * kills as u64);
 }

@@ -296,7 +296,7 @@ fn requests_cut_by_a_shutdown_are_logged() {
             assert!(frames.wait(kind::HEADERS).unwrap().is_some());
         }
         assert!(wait::until(wait::TIMEOUT, || have_come.load(SeqCst) == 4 * (nth + 1)));
-        // One that has waited for its next request has no line.
+        // A connection that waits for its next request has no line.
         let mut idle = server.connect().unwrap();
         idle.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         assert_eq!(idle.read_response().unwrap().text(), "hello");

@@ -183,7 +183,7 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
     let away = dir.join("away");
     let hanging = dir.join("hanging");
-    // Nobody reads from it: the kernel soon takes no more.
+    // No process reads from this socket: the kernel soon takes no more.
     let _hanging = UnixDatagram::bind(&hanging).unwrap();
     let mut server = start_as_we_are(
         server(),
@@ -208,14 +208,14 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
     assert!(line.contains("[alert]") && line.ends_with(&expected), "{line}");
     assert_eq!(server.error_log().matches("while logging to syslog").count(), 1);
 
-    // It comes back.
+    // The syslog server comes back.
     let socket = UnixDatagram::bind(&away).unwrap();
     socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     get(&server, "/back");
     let mut bytes = [0; 1000];
     let n = socket.recv(&mut bytes).unwrap();
     assert!(n > 0);
-    // What cannot be sent does not hold up the end.
+    // Lines that cannot be sent do not delay the shutdown.
     assert!(server.stop().unwrap().success());
 }
 

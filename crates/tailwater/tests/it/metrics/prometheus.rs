@@ -127,7 +127,7 @@ fn stalled_pool_does_not_block_a_scrape() {
     assert_eq!(samples(&text)["tailwater_pool_running{pool=\"default\"}"], 1.0, "{text}");
     stall.lift();
     assert_eq!(waiting.read_response().unwrap().text(), "content");
-    // It is told again, as soon as a scrape finds the thread of the pool in time.
+    // The metric is back as soon as a scrape finds the thread of the pool in time.
     let mut text = String::new();
     let is_told = wait::until(wait::TIMEOUT, || {
         text = get(&server, "/metrics").text();

@@ -96,7 +96,7 @@ fn upstream_servers_are_listed() {
     }
     assert_eq!(get(&server, "/alone").status, 200);
     let metrics = || get(&server, "/metrics").text();
-    // What is counted at the end of a request, its client may not wait for.
+    // The client may have its response before the end of the request is counted.
     let becomes = |line: String| {
         assert!(wait::until(wait::TIMEOUT, || metrics().contains(&line)), "{line}: {}", metrics());
     };
@@ -201,7 +201,7 @@ fn stall_is_shown_with_its_cause() {
     let words = words(&document);
     let says = |text: &str| words.contains(text);
     let is_headline = says("A loop was blocked ") || says("A loop computed too long ");
-    // Whatever made a turn long, others waited meanwhile.
+    // Whatever made a turn long, other clients waited meanwhile.
     assert!(is_headline || says("The machine was busy: "), "{words}");
     assert_ne!(is_headline, says("No loop was ever blocked"), "{words}");
     // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
@@ -253,7 +253,7 @@ fn headline_tells_a_busy_machine_from_a_blocked_loop() {
             busy,
             "{stalls:?}: {words}"
         );
-        // Nothing is listed that did not happen, and nothing that is not known.
+        // Stalls that did not happen or are unknown are not listed.
         assert!(!words.contains("stalls: blocked in the kernel 0") && !words.contains("unknown"), "{words}");
     }
 }
@@ -366,7 +366,7 @@ fn slowest_requests_are_listed() {
         let mut all = json.split("{\"at\":").filter(|entry| entry.contains(",\"disk_wait\":0"));
         all.any(|entry| entry.contains(&format!("\"request\":\"{request}\"")) && entry.contains(status))
     };
-    // They are counted after their clients have everything.
+    // Requests are counted after their clients have the whole response.
     assert!(
         wait::until(wait::TIMEOUT, || has("GET /gone", "\"status\":404,\"protocol\":\"HTTP/1.")),
         "{}",

@@ -124,7 +124,7 @@ fn counters_survive_reload() {
     becomes(&server, &requests("location", "kept"), 3);
     assert_eq!(get(&server, "/").status, 204);
     becomes(&server, &requests("location", "kept"), 4);
-    // One that nobody uses any more is gone.
+    // A zone that no configuration uses any more is gone.
     reload(&mut server, &http(""));
     assert!(wait::until(wait::TIMEOUT, || !get(&server, "/metrics").text().contains("zone=\"new\"")));
     becomes(&server, &requests("location", "kept"), 4);

@@ -261,7 +261,7 @@ fn request_body_file_is_set_if_used() {
     assert!(name.starts_with(&format!("{}/temp/", server.prefix().display())), "{name}");
     server.wait_error_log(&format!("a client request body is buffered to a temporary file {name},")).unwrap();
     assert!(server.error_log().lines().any(|line| line.contains("[warn]") && line.contains(&name)));
-    // It goes with its request.
+    // The file is removed with its request.
     assert!(wait::until(wait::TIMEOUT, || !std::fs::exists(&name).unwrap()), "{name}");
     assert_eq!(post("/named", 500), None);
     assert_eq!(post("/nameless", 5000), None);
@@ -398,7 +398,7 @@ fn resetting_locations() -> String {
         let head = frame(kind::HEADERS, END_HEADERS, 1, &hpack(&[(":status", "200")]));
         let _ = frames.send([head, data].concat());
         if nth.is_multiple_of(2) {
-            // That the rest of the request is not wanted, a server may say so (RFC 9113, 8.1).
+            // A server may say that it does not want the rest of the request (RFC 9113 section 8.1).
             let _ = frames.send(frame(kind::RST_STREAM, 0, 1, &[0; 4]));
             while let Ok(Some(_)) = frames.next_frame() {}
         }

@@ -118,7 +118,7 @@ fn refused_connect_closes_the_connection() {
         let host = target.split(':').next().unwrap();
         let said = raw(&server, format!("CONNECT {target} HTTP/{version}\r\nHost: {host}\r\n\r\n{behind}"));
         assert!(said.starts_with(&format!("HTTP/1.1 {expected} ")), "{target}: {said}");
-        // Whatever a client has sent into a tunnel that it did not get, it is no request.
+        // Bytes that a client has sent into a refused tunnel are not taken for a request.
         assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{target}: {said}");
     }
     let body = "CONNECT refused:80 HTTP/1.1\r\nHost: refused\r\nContent-Length: 1\r\n\r\nx";
@@ -158,7 +158,7 @@ fn tunnels_reach_allowed_targets_only() {
         let addrs: &[[u8; 4]] = match (&*request_count.name, request_count.kind) {
             ("good.test" | "unlisted.example", kind::A) => &[[127, 0, 0, 1]],
             ("evil.test", kind::A) => &[[127, 0, 0, 2]],
-            // It is one thing for whoever looks, and another one then.
+            // The name resolves to an allowed address and to a forbidden one in turns.
             (name, kind::A) if name.starts_with("turn") => {
                 if turns.fetch_xor(true, SeqCst) {
                     &[[127, 0, 0, 1]]
@@ -166,7 +166,7 @@ fn tunnels_reach_allowed_targets_only() {
                     &[[127, 0, 0, 2]]
                 }
             }
-            // Nobody is at the first one, which is allowed.
+            // Nothing listens at the first address, which is allowed.
             ("mixed.test", kind::A) => &[[127, 0, 0, 3], [127, 0, 0, 2]],
             ("mapped.test", kind::AAAA) => {
                 answer = answer.record("mapped.test", 0, Data::Aaaa("::ffff:127.0.0.2".parse().unwrap()));
@@ -234,7 +234,7 @@ fn idle_tunnel_times_out() {
         ),
     );
     let (mut client, _) = connect(&server, "any:1", "");
-    // What the server says may come too late for that.
+    // The bytes of the server may come too late to be read.
     client.read_until_close().unwrap();
     server
         .wait_error_log("upstream timed out (110: Connection timed out) while proxying upgraded connection")
@@ -245,7 +245,7 @@ fn idle_tunnel_times_out() {
 fn stalled_side_times_out() {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = is_over.clone();
-    // It reads nothing, and says something whenever it can.
+    // The origin reads nothing, and sends whenever it can.
     let addr = origin(move |mut conn| {
         let mut said = Ok(());
         while said.is_ok() && !over.load(SeqCst) {

@@ -105,7 +105,7 @@ fn request_is_sent_while_the_client_reads_no_response() {
             .send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\n01234")
             .unwrap();
         assert_eq!(client.read_head().unwrap().status, 200);
-        // Nothing of the response is taken before the server has all of the request.
+        // The client reads nothing of the response before the server has the whole request.
         wait::pause(Duration::from_millis(200));
         client.send("56789").unwrap();
         assert_eq!(&is_done.recv_timeout(wait::TIMEOUT).unwrap(), b"0123456789", "{more}");

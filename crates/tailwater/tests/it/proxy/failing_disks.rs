@@ -73,7 +73,7 @@ fn response_is_passed_unbuffered_when_the_disk_is_full() {
             "{op:?} {skip}"
         );
     }
-    // What is free again is used again.
+    // Space that is free again is used again.
     let before = disk.count(Op::Write);
     let mut client = slow_client(&server);
     assert!(wait::until(wait::TIMEOUT, || disk.count(Op::Write) > before));
@@ -94,7 +94,7 @@ fn stalled_disk_of_a_slow_client_delays_no_other_client() {
             assert_eq!(page(&server, "/"), (200, "small".to_owned()), "{op:?}");
             assert_eq!(page(&server, "/static"), (200, "static".to_owned()), "{op:?}");
         }
-        // What is being written is at hand, too.
+        // Bytes that are being written can be sent, too.
         assert_eq!(client.read_head().unwrap().status, 200);
         let (first, rest) = body.split_at(MEMORY);
         assert!(client.read_bytes(MEMORY).unwrap() == first && stall.waiting() > 0, "{op:?}");
@@ -114,7 +114,7 @@ fn slow_disk_does_not_block_the_loop() {
         assert_eq!(page(&server, "/"), (200, "small".to_owned()));
         slow.hits() > 2
     }));
-    // What the client takes meanwhile does not wait for the disk.
+    // Bytes that the client takes meanwhile do not wait for the disk.
     assert!(client.read_response().unwrap().body == body);
     let metrics = metrics_text(&server);
     let turns = |bound: &str| {

@@ -471,7 +471,7 @@ fn hop_by_hop_fields_of_a_response_are_not_forwarded() {
             assert_eq!(response.field(name), None, "{target} {name}");
         }
         assert_eq!(response.field("X-Stays"), Some("3"), "{target}");
-        // Nobody takes a field away that the server knows.
+        // `Connection` cannot remove fields that the server uses itself.
         assert_eq!(response.field("Set-Cookie"), Some("a=b"), "{target}");
         assert_eq!(response.values("Connection").collect::<Vec<_>>(), ["close"], "{target}");
     }

@@ -50,7 +50,7 @@ fn request_is_built_once_or_for_each_server() {
         assert_eq!(page(&server, "/once"), (200, "nobody <> 127.0.0.8".to_owned()));
         assert_eq!(page(&server, "/each"), (200, format!("{second} <{second}> 127.0.0.9")));
     }
-    // What cannot be sent is told to the client, whoever it would have been for.
+    // A request that cannot be built is an error for the client, whichever server it would be sent to.
     assert_eq!(page(&server, "/line").0, 400);
 }
 

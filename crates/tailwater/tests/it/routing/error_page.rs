@@ -230,12 +230,12 @@ fn built_in_pages_match_nginx() {
             "{name}"
         );
     }
-    // Nobody waits for the answer of these.
+    // No client waits for a response with one of these codes.
     for code in [408, 499] {
         let server = start_server(crate::support::server(), &format!("return {code};"));
         assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
     }
-    // Statuses nobody has a page for have an empty body.
+    // Codes without a built-in page have an empty body.
     for code in [418, 426, 451, 599] {
         let server = start_server(crate::support::server(), &format!("return {code};"));
         assert_eq!(page(&server, "/"), (code, String::new()));

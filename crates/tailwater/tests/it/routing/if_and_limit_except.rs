@@ -234,7 +234,7 @@ fn limit_except_settings_apply_to_other_methods() {
              if ($arg_x) { return 200 'an if'; }
              location /in/side { return 200 side; } } }",
     );
-    // What is rewritten in a location is not rewritten for other methods than those of `limit_except`.
+    // Other methods than those of `limit_except` skip the rewrite directives of the location.
     for (line, status, text) in [
         ("GET /a/f", 200, Some("html")),
         ("HEAD /a/f", 200, None),

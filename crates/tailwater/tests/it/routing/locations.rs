@@ -55,7 +55,7 @@ fn exact_prefix_and_regex_locations_have_their_precedence() {
             ("/ac", "/a"),
             ("/regex/first/x", "~ ^/regex/first"),
             ("/regex/x", "~ ^/regex/"),
-            // What is compared is decoded and normalised.
+            // Locations are compared with the decoded and normalised URI.
             ("/%61bc", "/abc"),
             ("/x/../documents/./x", "/documents/"),
             ("//documents//x", "/documents/"),
@@ -96,7 +96,7 @@ fn nested_locations_are_searched() {
             ("/a/b/c", "b"),
             ("/a/b/c.x", "nested-regex"),
             ("/a/c.x", "nested-regex"),
-            // What `^~` stops are the expressions beside it.
+            // `^~` stops only the expressions of the same block.
             ("/a/stop/c.x", "outer-regex"),
             ("/a/exact", "exact"),
             ("/b/c.x", "outer-regex"),

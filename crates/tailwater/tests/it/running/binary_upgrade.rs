@@ -170,7 +170,7 @@ impl Drop for Daemon {
         let all = || self.members().into_iter().filter(|pid| self.session > 0 && !has_ended(*pid));
         let is_over = wait::until(wait::TIMEOUT, || {
             for pid in all().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-                // It may just have ended.
+                // The process may just have ended.
                 let _ = kill_process(pid, Signal::KILL);
             }
             all().next().is_none()
@@ -286,7 +286,7 @@ fn upgrade_fails_no_request() {
             scope.spawn(move || request_until(done, addr, keeps, answers))
         };
         let clients: Vec<_> = (0..CLIENTS).map(request).collect();
-        // What panics in here would wait for the clients for ever.
+        // A panic in here would otherwise wait for the clients for ever.
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut download = Some(download);
             for _ in 0..3 {
@@ -356,7 +356,7 @@ fn old_binary_can_take_over_again() {
     assert!(TcpStream::connect(daemon.addr(1)).is_ok());
     daemon.wait_log(&format!("new binary process {new} exited with code 0"));
 
-    // It reads its configuration again.
+    // The old binary reads its configuration again.
     daemon.write_conf(&http(LISTEN));
     kill(old, Signal::HUP);
     daemon.wait_log(", reconfiguring");
@@ -476,7 +476,7 @@ fn repeated_usr2_starts_one_new_binary() {
         kill(new, Signal::USR2);
         kill(new, Signal::HUP);
     }
-    // It is obeyed after the signals.
+    // The command is carried out after the signals.
     assert!(daemon.order("reload").status.success());
     daemon.wait_log(&format!("[crit] {new}#"));
     kill(old, Signal::QUIT);
@@ -499,7 +499,7 @@ fn tls_sessions_are_resumed_by_the_next_worker_and_binary() {
     for version in [&TLS12, &TLS13] {
         let daemon = Daemon::start_as(Path::new(TAILWATER), &http(&secured));
         let config = authority.client(&[version]);
-        // Who answered, and whether the session was taken up again.
+        // The worker that answered, and whether the session was resumed.
         let request = || -> io::Result<(u32, bool)> {
             let mut client = Client::connect_tls(daemon.addr(2), &config, "localhost")?;
             client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
@@ -569,7 +569,7 @@ fn new_binary_may_listen_on_other_addresses() {
     assert!(!daemon.dir.join("socket").exists() && daemon.dir.join("other").exists());
     assert_eq!(daemon.serving_master(), new);
 
-    // What came from the old one goes as well, by a reload and at the end.
+    // Sockets inherited from the old binary are closed as well, by a reload and at the end.
     assert_ne!(daemon.upgrade(), new);
     kill(new, Signal::QUIT);
     daemon.wait_end(new);

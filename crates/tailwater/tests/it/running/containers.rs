@@ -67,7 +67,7 @@ fn process_1_obeys_signals_sent_during_start() {
     let conf =
         format!("http {{ server {{ listen unix:{}; include {}; }} }}", socket.display(), pipe.display());
     let mut server = server().by(&CONTAINER).with_master().start(&conf).unwrap();
-    // It reads its configuration once the other end of the pipe is open.
+    // The server reads its configuration once the other end of the pipe is open.
     let mut pipe = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     kill(container_pid(&server), Signal::TERM);
     pipe.write_all(b"return 200;").unwrap();

@@ -94,7 +94,7 @@ fn reload_answers_with_its_result() {
     assert_eq!(status, 422);
     let logs = said["logs"].as_array().unwrap();
     assert!(logs[0].as_str().unwrap().starts_with("[emerg] unknown directive \"nonsense\""), "{said}");
-    // What is in use is shown, not what is in the file.
+    // The response shows the configuration in use, not the one in the file.
     let config = ask(&socket, "GET", "/1/control/config", "").1;
     assert!(config[0]["content"].as_str().unwrap().contains("return 200 two"), "{config}");
     let status = ask(&socket, "GET", "/1/tailwater/status", "").1;

@@ -112,7 +112,7 @@ fn ignored_sigchld_is_not_inherited() {
 #[test]
 fn crashing_workers_do_not_keep_the_master_busy() {
     let mut server = started("");
-    // Each as soon as it is there; one that was killed may be gone before it is killed again.
+    // Each worker is killed as soon as it is there; one that was killed may be gone before it is killed again.
     let killed = || {
         for pid in children(server.pid()) {
             let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
@@ -120,7 +120,7 @@ fn crashing_workers_do_not_keep_the_master_busy() {
         server.error_log().matches("exited on signal 9\n").count() > 2
     };
     assert!(wait::until(wait::TIMEOUT, killed), "{}", server.error_log());
-    // It can be reloaded, which starts one, and stopped.
+    // The master can be reloaded, which starts a worker, and stopped.
     reload_until(&mut server, &conf("", &new_location("new")), "/new", "new");
     assert!(server.stop().unwrap().success());
 }

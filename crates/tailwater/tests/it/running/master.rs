@@ -81,7 +81,7 @@ fn worker_serves_without_privileges() {
         assert_eq!(owner, field(master, "Uid:"))
     }
 
-    // What it is not meant to know it has not been told.
+    // The environment of the worker has only the configured variables.
     if let Ok(env) = fs::read(format!("/proc/{worker}/environ")) {
         let env = String::from_utf8(env).unwrap();
         let names: Vec<_> = env.split_terminator('\0').filter(|one| !one.starts_with("TZ=")).collect();
@@ -289,7 +289,7 @@ fn worker_ignores_hup_usr1_and_winch_and_obeys_quit_and_term() {
         server.wait_error_log(line).unwrap();
         assert_eq!(page(&server, "/old").0, 200);
     }
-    // It finishes what it has begun, and another one takes its place at once.
+    // The worker finishes what it has begun, and another one takes its place at once.
     kill(first, Signal::QUIT);
     let second = wait::some(wait::TIMEOUT, || children(server.pid()).into_iter().find(|pid| *pid != first));
     let second = second.expect("another one");

@@ -15,7 +15,7 @@ use crate::support::{get, server};
 fn started(main: &str) -> Server {
     let conf = "http { server { listen 127.0.0.1:{port}; location / { return 204; } } }";
     let server = server().with_master().start(&format!("{main} {conf}")).unwrap();
-    // It has said all there is to say.
+    // All notices precede this line.
     server.wait_error_log("start worker 0").unwrap();
     server
 }
@@ -191,7 +191,7 @@ fn lock_limit_is_shared_and_the_rest_logged() {
         let stacks_kib = 384 * loops as u64;
         let room = kib.saturating_sub(stacks_kib) << 10;
         assert!(allowed <= room && allowed + (128 << 10) > room, "{kib} {loops} {allowed}");
-        // What is asked for often is locked as far as was said at the start, and the rest is copied.
+        // Frequently requested files are locked up to the limit reported at the start, and the rest is copied.
         let is_done = || {
             for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
                 assert_eq!(get(&server, &format!("/{name}")).body.len(), 500_000);

@@ -36,7 +36,7 @@ fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
     }
     let refused = metric(&server, "encoder_memory_refusals_total{coding=\"br\"}");
     assert_eq!(refused, 60 - codings["br"]);
-    // What is made in one piece needs no memory of those who wait.
+    // A body that is compressed in one piece needs none of the memory that slow readers hold.
     assert_eq!(slow_reader(&server, "/a.html", "br").1, "none");
     fs::write(server.prefix().join("html/a.html"), noise(100_000)).unwrap();
     assert_eq!(slow_reader(&server, "/a.html", "br").1, "br");

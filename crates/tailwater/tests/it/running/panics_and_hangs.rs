@@ -120,7 +120,7 @@ fn hung_loop_is_logged_once_with_all_threads() {
         let line = line().unwrap();
         assert!(line.contains("[alert]"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
-        // Those that turn are told as well, and go on.
+        // Loops that turn are listed as well, and go on.
         for name in ["loop-0", "loop-1", "loop-2"] {
             server.wait_error_log(&format!(" \"{name}\" ")).unwrap();
         }

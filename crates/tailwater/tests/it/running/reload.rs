@@ -135,7 +135,7 @@ fn thousand_reloads_leak_nothing() {
             let now = [server.pid(), worker].map(Held::of);
             println!("after {number} reloads: master {:?}, worker process {:?}", now[0], now[1]);
             let then = *then.get_or_insert(now);
-            // What was closed and freed is so a moment later, on the thread that does it.
+            // Descriptors and memory are released a moment later, by another thread.
             let is_flat = || {
                 [server.pid(), worker].map(Held::of).iter().zip(then).all(|(now, then)| {
                     now.descriptors <= then.descriptors

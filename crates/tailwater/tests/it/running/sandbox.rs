@@ -153,7 +153,7 @@ fn single_process_is_confined_and_can_reload() {
     reload(&mut server, &conf("", "listen 127.0.0.1:{port1}; root other;"));
     wait_for_all_loops(&server, "/page.txt", "other");
     assert_eq!(Client::get(server.addr_of(1), "/page.txt").unwrap().text(), "other");
-    // What was not there at the start is more than it may do.
+    // The sandbox of the running process does not allow what the first configuration did not need.
     reload(&mut server, &conf("", "location / { root html; dav_methods put; }"));
     let refused =
         format!("the sandbox of the running process does not allow writing in \"{}/html\"", prefix(&server));
@@ -180,10 +180,10 @@ fn links_are_followed_unless_reading_is_restricted() {
         for _ in 0..2 {
             let denied = get(&server, target);
             assert_eq!(denied.status, 403, "{target}");
-            // Who denied it is found out by a job, also when all of it is in memory: a loop may not look as long as it takes.
+            // A job determines the source of the denial, even if everything is in memory, because the lookup takes too long for a loop.
             assert_eq!(denied.field("X-Inline"), Some("0"), "{target}");
         }
-        // Who is denied by the sandbox need not look for permissions.
+        // The error log names the sandbox as the source of the denial.
         let line = format!(
             "open() \"{prefix}/html{target}\" failed (13: Permission denied), denied by \"sandbox\", which allows \
              reading in \"{prefix}/client_body_temp\", \"{prefix}/html\", client: ",

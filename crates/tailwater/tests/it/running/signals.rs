@@ -275,13 +275,13 @@ fn order_reload(server: &Server) -> (bool, String) {
 fn reload_command_reports_the_result() {
     for builder in [server(), server().with_master()] {
         let mut server = builder.start(&http("")).unwrap();
-        // It listens before its pid file is there, and serves after that.
+        // The server listens before its pid file is there, and serves after that.
         page(&server, "/");
         server.write_conf(&http("location /new { return 200 new; }")).unwrap();
         assert_eq!(order_reload(&server), (true, String::new()), "{}", server.error_log());
         assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
 
-        // What only the running server finds.
+        // Only the running server can find this error.
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let busy = format!("listen {}; location /new {{ return 200 newer; }}", taken.local_addr().unwrap());
         server.write_conf(&http(&busy)).unwrap();
@@ -289,7 +289,7 @@ fn reload_command_reports_the_result() {
         assert!(!is_done && said.contains("still could not bind()"), "{said}");
         assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
 
-        // What it warns of is said once, by whoever finds it first.
+        // A warning is printed once, either by the command or by the server.
         server.write_conf(&http("server_name a a; location /new { return 200 newest; }")).unwrap();
         let (is_done, said) = order_reload(&server);
         assert!(is_done && said.matches("conflicting server name").count() <= 1, "{said}");

@@ -128,7 +128,7 @@ fn watchdog_is_notified_while_loops_turn() {
         for _ in 0..3 {
             manager.wait_for("WATCHDOG=1");
         }
-        // It waits for a reload, and comes back with its end.
+        // The watchdog has a longer timeout during a reload, and the usual one after it.
         reload(&mut server, HTTP);
         let begun = manager.wait_for("RELOADING=1");
         assert!(begun.contains("\nWATCHDOG_USEC=90300000"), "{begun}");
@@ -153,7 +153,7 @@ fn hung_loop_stops_watchdog_notifications() {
         let mut client = server.connect().unwrap();
         client.send("GET /spin HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         server.wait_error_log("has not turned for").unwrap();
-        // One that was on its way, and then no more: three would have been due.
+        // One more notification may have been on its way. In the time of the silence, three would have been due.
         manager.forget();
         manager.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let hungry = || manager.next().is_err();
@@ -209,7 +209,7 @@ fn socket_activation_starts_the_server() {
             assert!(answer.ends_with("served"), "{answer}");
         }
         assert!(server.stop().unwrap().success());
-        // Nobody else has the socket here, unlike under systemd, so that its file may have gone with it.
+        // No other process holds the socket here, unlike under systemd, so that its file may be gone already.
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -21,7 +21,7 @@ fn stopped_worker_is_replaced_and_finishes_when_continued() {
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
     let another = || children(server.pid()).into_iter().find(|pid| *pid != before);
     let after = wait::some(wait::TIMEOUT, another).unwrap();
-    // Nobody comes to the one that is stopped.
+    // No connection goes to the stopped worker.
     for _ in 0..32 {
         assert_eq!(page(&server, "/old").1, "old");
     }
@@ -65,7 +65,7 @@ fn worker_stopped_during_a_reload_is_replaced_with_the_new_configuration() {
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
     server.wait_error_log("the configuration is taken over").unwrap();
     assert!(wait::until(wait::TIMEOUT, || page(&server, "/new").1 == "new"), "{}", server.error_log());
-    // It was not waited for as one that loads a large configuration is.
+    // The worker was replaced for being stopped, not for loading its configuration too slowly.
     assert!(!server.error_log().contains("does not answer"), "{}", server.error_log());
     kill(before, Signal::CONT);
     assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());

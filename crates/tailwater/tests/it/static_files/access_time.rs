@@ -91,7 +91,7 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
     let device = File::open(&path).unwrap();
     rustix::fs::syncfs(&device).unwrap();
 
-    // What its access time is kept in is on its way to the journal, and does not get there.
+    // The inode with the access time is on its way to the journal, whose writes stall.
     make_due(&path);
     let stall = journal.disk.on(Op::Write).inject(Fault::Stall);
     let sync = thread::spawn(move || rustix::fs::syncfs(&device));

@@ -172,7 +172,7 @@ fn unreadable_directory_is_403() {
     let line = server.wait_error_log("opendir() \"").unwrap();
     assert!(line.contains("html/d\" failed (13: Permission denied)"), "{line}");
 
-    // What may be read but not searched has names and nothing else; nothing is shown of it.
+    // A directory that may be read but not searched yields names without metadata, so no entries are shown.
     let server = listing("index /none;");
     let dir = server.prefix().join("html/d");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o400)).unwrap();

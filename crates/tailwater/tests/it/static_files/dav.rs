@@ -276,7 +276,7 @@ fn copy_and_move_work_for_trees() {
     assert_eq!(text(html.join("copy/u/v/3")), "t/u/v/3");
     assert_eq!(names_in(html.join("copy")), ["1", "u"]);
     assert_eq!(fs::metadata(html.join("copy/u")).unwrap().mtime(), 1_000_000_000);
-    // What is there goes.
+    // Existing files of the destination are removed.
     fs::write(html.join("copy/more"), "").unwrap();
     assert_eq!(status(&server, "COPY /t/", &["Destination: /copy/", "Overwrite: F"]), 412);
     assert_eq!(transfer(&server, "COPY /t/", "/copy/"), 201);
@@ -640,7 +640,7 @@ fn failing_disks_report_partial_results() {
     cross.lift();
     assert_eq!(disk.read("c/u/2").unwrap(), b"t/u/2");
     assert!(!disk.join("t").exists());
-    // What cannot be removed is logged, and the rest goes.
+    // A file that cannot be removed is logged, and the others are removed.
     let fault = disk.on(Op::Unlink).name("2").inject(Fault::Error(rustix::io::Errno::PERM));
     assert_eq!(status(&server, "DELETE /c/", &[]), 500);
     server.wait_error_log("unlink() \"{slow}/c/u/2\" failed (1: ".replace("{slow}", &slow).as_str()).unwrap();

@@ -260,7 +260,7 @@ fn preconditions_of_lock_are_evaluated() {
         assert_eq!(status(&server, &format!("LOCK {target}"), &[field], EXCLUSIVE), 412, "{target} {field}");
     }
     assert!(!server.prefix().join("html/new").exists());
-    // Nothing was locked.
+    // None of these requests has locked the file.
     assert_eq!(status(&server, "PUT /a.txt", &[&format!("If-Match: {etag}")], "old"), 204);
     lock(&server, "/a.txt", &["If-Match: *"], EXCLUSIVE, 200);
     lock(&server, "/new", &["If-None-Match: *"], EXCLUSIVE, 201);

@@ -23,7 +23,7 @@ fn empty_gif_sends_one_pixel() {
     );
     let response = get(&server, "/gif?x=1");
     assert_eq!((response.status, response.field("X-If")), (200, Some("yes")));
-    // It holds for its own location only.
+    // `empty_gif` holds for its own location only.
     assert_eq!(get(&server, "/gif/inner").status, 404);
     assert_eq!(get(&server, "/outer").status, 404);
 }

@@ -66,7 +66,7 @@ fn mp4_parts_hold_their_samples() {
             assert_eq!(read(&get(&server, &format!("/{name}.mp4{args}")).body), all, "{args}");
         }
     }
-    // What is in force in `if`; a location in a location starts anew.
+    // An `if` inherits `mp4`; a nested location does not.
     let of = |target: &str| get(&server, target).body;
     assert_eq!(of("/key/front.mp4?start=1.25&if=1"), of("/key/front.mp4?start=1.25"));
     assert_ne!(of("/key/front.mp4?start=1.25"), of("/front.mp4?start=1.25"));
@@ -97,7 +97,7 @@ fn mp4_parts_have_validators_and_ranges_of_their_own() {
     assert_eq!(again.status, 304);
     let head = request(&server, "HEAD /back.mp4?start=1&end=3", &[]);
     assert_eq!(head.field("Content-Length"), part.field("Content-Length"));
-    // One range of a part, across the end of what was made for it; not two.
+    // A single range of a part may cover the end of the generated head; two ranges are not served.
     let from = part.body.len() - 40;
     let range = request(&server, "GET /back.mp4?start=1&end=3", &[&format!("Range: bytes=100-{from}")]);
     assert_eq!((range.status, &range.body[..]), (206, &part.body[100..=from]));

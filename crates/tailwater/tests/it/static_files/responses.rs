@@ -237,10 +237,10 @@ fn several_ranges_are_multipart() {
     assert_eq!(response.field("Content-Length"), Some(&*response.body.len().to_string()));
 
     for (range, status) in [
-        // One that can be satisfied is enough.
+        // One satisfiable range is enough.
         ("bytes=0-1,100-", 206),
         ("bytes=100-,200-", 416),
-        // More than the file: the file.
+        // Ranges that are together larger than the file get the whole file.
         ("bytes=0-,0-,0-", 200),
         ("bytes=0-12,1-12", 200),
     ] {
@@ -617,7 +617,7 @@ fn root_and_alias_map_paths() {
         ("/abs/a", 200, "one"),
         ("/noslash/a", 200, "one"),
         ("/host/a", 200, "by host"),
-        // What nginx documents as the trap of an alias without a slash.
+        // nginx documents this as the trap of an alias without a slash.
         ("/noslash../html/a", 404, "404"),
         ("/one../html/a", 404, "404"),
     ] {

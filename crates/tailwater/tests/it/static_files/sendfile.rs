@@ -277,7 +277,7 @@ fn shrinking_file_ends_the_connection() {
     assert!(rest.len() < content.len() && rest.starts_with(&content[..1000]));
     let line = server.wait_error_log("file was truncated while sending response to client").unwrap();
     assert!(line.contains("[alert]"), "{line}");
-    // Nobody asks for it again, and what was locked of it goes all the same.
+    // The file is not requested again, and its locked pages are released all the same.
     let locked = || ["locked_files", "locked_files_bytes"].map(|name| metric_sum(&server, name));
     assert!(wait::until(wait::TIMEOUT, || locked() == [0; 2]), "{:?}", locked());
 }
@@ -303,7 +303,7 @@ fn changed_unused_file_is_unlocked() {
     fs::remove_file(html.join("linked")).unwrap();
     assert!(wait::until(wait::TIMEOUT, || metric_sum(&server, "locked_files") == 1));
     assert_eq!(metric_sum(&server, "locked_files_bytes"), 400_000_u64.next_multiple_of(4096));
-    // It is believed to be there all the same.
+    // The open file is still believed to be valid.
     assert!(get(&server, "/linked").body == content && get(&server, "/cut").body == content[..1000]);
 }
 
@@ -341,7 +341,7 @@ fn reload_turns_sendfile_on_and_off() {
 #[test]
 fn locked_file_needs_no_disk() {
     for cache in ["", "open_file_cache max=10;"] {
-        // What was read once from this disk is not read again.
+        // Data that was read once from this disk is not read again.
         let Some(slow) = SlowExt4::mount_or_skip() else { return };
         let hot = pattern(1 << 20);
         let cold = pattern(1 << 20);

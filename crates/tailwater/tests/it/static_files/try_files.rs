@@ -53,7 +53,7 @@ fn try_files_tests_files_directories_and_falls_back() {
             ("/only/x", 404, "404"),
             ("/missing", 500, "500"),
             ("/twice/x", 404, "404"),
-            // Nothing leads out of the root.
+            // No path leads out of the root.
             ("/../../etc/passwd", 400, "400"),
             ("/%2e%2e/etc/passwd", 400, "400"),
         ],

@@ -135,7 +135,7 @@ fn server_name_that_lies_leads_nowhere() {
     ] {
         assert_eq!(answer(server.addr_of(3), &hello_for(name)), expected, "{}", name.escape_ascii());
     }
-    // Nobody came to the socket; its thread ends with this connection.
+    // No session connected to the socket; its thread ends with this connection.
     assert!(!secret.is_finished());
     std::os::unix::net::UnixStream::connect(&path).unwrap();
     secret.join().unwrap();

@@ -76,7 +76,7 @@ fn slow_start_after_an_outage_raises_the_weight_gradually() {
         }
     });
     assert!(wait::until(wait::TIMEOUT, || !state().contains("\"state\":\"unhealthy\"")));
-    // It has a small part of its weight for an hour.
+    // The server has a small part of its weight for an hour.
     let names = names(&server, 20);
     assert!(names.matches('b').count() <= 1, "{names}");
 }

@@ -135,7 +135,7 @@ fn datagrams_are_checked() {
             let _ = answers.send_to(answer, from);
         }
     });
-    // Nobody has this port: the kernel reports so.
+    // No socket is bound to this port, which the kernel reports.
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let quiet = silent.local_addr().unwrap();

@@ -149,7 +149,7 @@ fn psql_works_through_tcp() {
         INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) n;
         SELECT count(*), sum(length(b)) FROM t;
         COPY t (a) TO STDOUT;\n";
-    // It listens before it lets anybody in.
+    // PostgreSQL listens before it accepts sessions.
     let output = wait::some(wait::TIMEOUT, || {
         let output = run("psql", &dir, &args, commands);
         output.filter(|output| !output.contains("starting up"))

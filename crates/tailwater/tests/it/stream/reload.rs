@@ -24,7 +24,7 @@ fn session_goes_on_over_a_reload() {
     session.send("after").unwrap();
     assert_eq!(session.read_bytes(5).unwrap(), b"after");
     drop(session);
-    // It is logged by the configuration that it began with.
+    // The session is logged by the configuration that it began with.
     let is_logged = || {
         let log = std::fs::read_to_string(server.prefix().join("logs/access.log")).unwrap_or_default();
         log.lines().last() == Some("old 200")

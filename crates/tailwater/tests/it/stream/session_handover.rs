@@ -76,7 +76,7 @@ fn sessions_keep_their_ports_over_a_binary_upgrade() {
         assert_eq!(after, ports, "{}", server.error_log());
     }
     assert_eq!(metric(&server, "udp_sessions_not_taken_over_total"), 0);
-    // Nothing is left in the old processes.
+    // The old processes end, because they have no sessions left.
     assert!(wait::until(wait::TIMEOUT, || is_gone(old) && is_gone(before)), "{}", server.error_log());
     let line = format!("{CLIENTS} sessions over UDP go on in the next worker process, 0 end in this one");
     server.wait_error_log(&line).unwrap();
@@ -175,7 +175,7 @@ fn response_and_counts_go_on_in_the_next_worker() {
         upstream.send_to(b"end", session).unwrap();
         assert_eq!(receive(&client).0, "end");
     }
-    // One session, which ends with the datagrams that belong to it.
+    // The log has one session, which ends with the datagrams that belong to it.
     let after = worker(&server);
     assert_eq!(server.log("logs/udp.log", 1).unwrap(), [format!("200 9 15 9 15 {after}")]);
 }

@@ -285,7 +285,7 @@ fn reload_changes_the_number_of_loops() {
     let mut server = server().with_master().start(&conf(1)).unwrap();
     for loops in [3, 1, 2] {
         reload(&mut server, &conf(loops));
-        // One that is read by no loop any more would leave some clients without an answer.
+        // A socket that no loop reads any more would leave some clients without an answer.
         let is_new =
             || (0..16).all(|_| ask(&client(), server.addr_of(1), b"x") == loops.to_string().into_bytes());
         assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());

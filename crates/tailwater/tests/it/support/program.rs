@@ -24,7 +24,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, dir: &TempDir, args: &[S], inp
         leave_out(Lacks::Machine, format_args!("no {program} to ask with"));
         return None;
     };
-    // One that wants none is gone already.
+    // A program that reads no input may have ended already.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
@@ -46,7 +46,7 @@ pub(crate) fn browse(url: &str, options: &[String]) -> Option<String> {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It writes the document at its end.
+    // The browser writes the document when it ends.
     let reader = child.stdout.take().map(|out| std::thread::spawn(move || std::io::read_to_string(out)));
     let has_ended = wait::until(wait::TIMEOUT * 6, || child.try_wait().unwrap().is_some());
     if !has_ended {

@@ -149,7 +149,7 @@ fn garbage_and_endless_handshakes_are_ended() {
         assert!(is_refused, "it takes whatever comes");
     }
     server.wait_error_log("SSL_do_handshake() failed (SSL: ").unwrap();
-    // One that says a byte now and then has as long as all others.
+    // A client that sends a byte now and then has no more time than others.
     let hello = hello(&config);
     let mut socket = connect(server.addr());
     let drip = hello.iter().try_for_each(|byte| {
@@ -318,7 +318,7 @@ fn renegotiation_is_refused() {
     let mut stdout = client.stdout.take().unwrap();
     let mut output = Vec::new();
     let mut chunk = [0; 4096];
-    // It asks when the handshake is over.
+    // The client asks for the renegotiation when the handshake is over.
     while !String::from_utf8_lossy(&output).contains("Verify return code") {
         let count = stdout.read(&mut chunk).unwrap();
         assert!(count > 0, "{}", String::from_utf8_lossy(&output));

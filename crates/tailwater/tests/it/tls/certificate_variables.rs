@@ -126,7 +126,7 @@ fn proxy_ssl_certificate_takes_variables() {
         let first = first.text();
         let second = second.text();
         assert_ne!(first.split(' ').nth(1), second.split(' ').nth(1));
-        // Nobody gets a connection of somebody else.
+        // Requests with different certificates share no connection.
         assert_eq!((get("one").text(), get("two").text()), (first, second));
         assert_eq!(get("three").status, 500);
         server.wait_error_log("cannot load certificate \"three.crt\"").unwrap();

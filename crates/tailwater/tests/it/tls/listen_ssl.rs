@@ -302,7 +302,7 @@ fn plain_http_on_a_tls_port_is_400() {
     socket.write_all(b"\x16\x03\x01\x02\x00\x01\x00").unwrap();
     drop(socket);
     server.wait_error_log("peer closed connection in SSL handshake while SSL handshaking").unwrap();
-    // Nobody else has noticed.
+    // Other clients are not affected.
     assert_eq!(text_of(&server, &authority.client(ALL_VERSIONS), "/"), "secret");
 }
 
@@ -381,7 +381,7 @@ fn malformed_directives_are_refused() {
         "http { server {\n listen 127.0.0.1:{port};\n server_name a;\n\n listen 127.0.0.1:{port1} ssl;\n } }",
     );
     assert!(said.contains("nginx.conf:") && said.contains("listen 127.0.0.1"), "{said}");
-    // What has no effect is told to who checks.
+    // The check warns of a command that has no effect.
     let conf = format!("http {{ server {{ {LISTEN} ssl_conf_command Options KTLS; }} }}");
     let said = with([("one", &one)]).arg("-t").run(&conf).unwrap();
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -505,7 +505,7 @@ fn signature_and_session_variables_and_the_key_log_work() {
 fn certificates_are_compressed_if_the_client_supports_it() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
-    // What compresses well: the same certificate again and again.
+    // The same certificate again and again compresses well.
     let long = Certificate { pem: made.pem.repeat(20), ..made };
     let server = start(
         with([("one", &long)]),

@@ -45,7 +45,7 @@ fn ssl_session_ticket_keys_rotate() {
             let kind = |server| request(server, &config).0.unwrap();
             assert_eq!(kind(&old), HandshakeKind::Full);
             assert_eq!(kind(&both), HandshakeKind::Resumed, "{size} {:?}", version.version);
-            // It has a ticket of the new key by now.
+            // The client has a ticket of the new key by now.
             assert_eq!(kind(&new), HandshakeKind::Resumed);
             assert_eq!(kind(&old), HandshakeKind::Full);
         }

@@ -61,7 +61,7 @@ fn ocsp_request(conn: &mut Conn) -> Option<Vec<u8>> {
     let text = head.strip_prefix("GET /ask/").and_then(|rest| rest.split(' ').next()).unwrap();
     let text = text.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
     let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
-    // Whatever is in it: this reads base64.
+    // `from_pem_slice` only decodes base64, whatever the content is.
     Some(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec())
 }
 
@@ -268,7 +268,7 @@ fn ssl_ocsp_checks_client_certificates() {
         .wait_error_log("no OCSP responder URL in certificate while requesting certificate status")
         .unwrap();
 
-    // What was said is kept; and somebody else may be asked.
+    // The status is cached, and another responder may be configured.
     responder.set_status(Some(OcspStatus::Good));
     let before = responder.request_count.load(SeqCst);
     let url =

@@ -208,7 +208,7 @@ fn reload_changes_the_collector_and_loses_no_span() {
              server {{ listen 127.0.0.1:{{port}}; location / {{ return 200 {text}; }} }} }}"
         )
     };
-    // What waits for the first collector when the second one takes its place goes to the first.
+    // Spans that wait for the first collector when the second one takes its place are sent to the first.
     reload_until(&mut server, &conf(&first.addr.to_string(), "1h", "two"), "/", "two");
     let endpoint = format!("http://{}/v1/traces", second.addr);
     reload_until(&mut server, &conf(&endpoint, "10ms", "three"), "/", "three");

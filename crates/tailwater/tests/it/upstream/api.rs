@@ -107,7 +107,7 @@ fn api_adds_changes_and_removes_servers_under_load() {
     assert!(patch(added, "{\"drain\":true}").contains("\"drain\":true"));
     assert_eq!(bodies(&server, 3), "aaa");
 
-    // What the API shows is what the numbers show.
+    // The API shows the same numbers as the metrics.
     let view = get(&server, "/api/http/upstreams/u").text();
     for expected in [
         "\"zone\":\"u\"".to_owned(),

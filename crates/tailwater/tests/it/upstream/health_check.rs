@@ -55,7 +55,7 @@ fn test_peer(name: &'static str, answer: &str) -> TestPeer {
             state.checks.lock().unwrap().push(head);
             let answer = state.answer.lock().unwrap().clone();
             conn.send(answer);
-            // Nothing follows; the end does.
+            // No second request follows on the connection, which ends.
             assert_eq!(conn.head(), None);
             state.open.fetch_sub(1, SeqCst);
         }
@@ -134,7 +134,7 @@ fn unhealthy_server_gets_no_requests_until_it_recovers() {
     assert!(answering_peers(&server).contains('b'));
     let line = server.wait_error_log("peer is healthy").unwrap();
     assert!(line.contains("[notice]"), "{line}");
-    // One line for each change, whatever checks come between.
+    // One line is logged for each change, whatever checks come between.
     b.wait_checks(3);
     assert_eq!(server.error_log().matches("peer is").count(), 2, "{}", server.error_log());
     let metrics = get(&server, "/metrics").text();
@@ -185,7 +185,7 @@ fn check_uses_the_settings_of_its_location() {
         of("GET /health/own"),
         "GET /health/own HTTP/1.0\r\nHost: app.example\r\nX-Uri: /health/own\r\nConnection: keep-alive\r\n\r\n"
     );
-    // What a client would have brought is nobody's, and not worth a warning.
+    // Variables of a client are empty in checks, which is not worth a warning.
     server.wait_error_log("using uninitialized \"never\" variable").unwrap();
     let log = server.error_log();
     let said = |line: &&str| line.contains("variable") || line.contains("local address");
@@ -267,7 +267,7 @@ fn check_detects_faults() {
         assert_eq!(page(&server, "/").0, 502);
         a.set_answer(HEALTHY);
         wait_state(&server, &a, "up");
-        // Whatever became of a check, its connection is closed.
+        // The connection of a check is closed, whatever its outcome.
         assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) <= 1));
     }
     let nobody = TestPeer { addr: "127.0.0.1:1".parse().unwrap(), ..test_peer("", "") };
@@ -286,7 +286,7 @@ fn slow_check_is_not_repeated_concurrently() {
     let server =
         start_checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
-    // One, and one whose end was not seen yet.
+    // One connection is open, and another one whose end was not seen yet.
     assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) <= 2));
     let have_come = || server.error_log().matches("health check failed").count() <= a.checks();
     assert!(wait::until(wait::TIMEOUT, have_come));
@@ -316,7 +316,7 @@ fn reload_keeps_or_forgets_the_state() {
     let with = |check: &str| conf(&[&a, &b], "", &format!("location / {{ proxy_pass http://u; {check} }}"));
     let mut server = start(server(), &with("CHECK;"));
     wait_state(&server, &b, "unhealthy");
-    // Nobody answers checks any more: what is known stays as it is, and who must be checked anew is not.
+    // The origins do not answer checks any more: known states stay, and peers that must be checked anew get none.
     a.set_answer("");
     b.set_answer("");
     let generation =
@@ -333,7 +333,7 @@ fn reload_keeps_or_forgets_the_state() {
     assert!(generation(&server, 4));
     wait_state(&server, &a, "checking");
     wait_state(&server, &b, "unhealthy");
-    // Without checks everybody is well, also if one was under way.
+    // Without checks all peers are up, also if a check was in progress.
     reload(&mut server, &format!("http {{ {} }}", with("")));
     assert!(generation(&server, 5));
     for peer in [&a, &b] {
@@ -341,7 +341,7 @@ fn reload_keeps_or_forgets_the_state() {
         assert!(wait::until(wait::TIMEOUT, || peer.said.open.load(SeqCst) == 0), "it is given up");
     }
     assert!(answering_peers(&server).contains('b'));
-    // One whose connection was made may still be counted.
+    // A check whose connection was made may still be counted.
     let is_quiet = || {
         let before = [&a, &b].map(TestPeer::checks);
         wait::pause(Duration::from_millis(100));
@@ -375,7 +375,7 @@ fn graceful_shutdown_ends_checks() {
     a.set_answer("");
     assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) == 1));
     server.signal(Signal::QUIT).unwrap();
-    // One may have begun before the server was told, or may still be on its way; another one would stay open.
+    // A check may have begun before the signal arrived, or may still be in progress; a further one would stay open.
     let is_quiet = || {
         let before = a.checks();
         wait::pause(Duration::from_millis(100));
@@ -410,7 +410,7 @@ fn checks_are_made_by_one_loop() {
 
 #[test]
 fn port_parameter_redirects_checks() {
-    // What serves has no port of its own for checks.
+    // The peer that serves requests has another port than the checks.
     let serves = test_peer("a", UNHEALTHY);
     let tells = test_peer("", HEALTHY);
     let port = tells.addr.port();
@@ -441,7 +441,7 @@ fn resolved_servers_are_checked() {
         a.addr.port()
     );
     let server = start(server(), &http);
-    // Nobody has asked for anything.
+    // The check runs without any request.
     server.wait_error_log("peer is unhealthy: status 500").unwrap();
     assert_eq!(page(&server, "/").0, 502);
     a.set_answer(HEALTHY);

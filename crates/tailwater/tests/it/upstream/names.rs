@@ -6,7 +6,7 @@ use crate::support::{get, refusal, server, start};
 
 #[test]
 fn upstream_names_are_case_insensitive() {
-    // It says nothing: a name that is asked for is a failure.
+    // The name server never answers, so a name that is looked up is a failure.
     let dns = DnsServer::start(|_, _| {});
     let server = start(
         server(),

@@ -61,7 +61,7 @@ fn queue_holds_as_many_requests_as_configured() {
     );
     let mut first = send(&server, "/");
     slow.came.recv_timeout(wait::TIMEOUT).unwrap();
-    // One of these waits, and the other has no place.
+    // One of these requests waits, and the other has no place in the queue.
     let mut others = [send(&server, "/"), send(&server, "/")];
     server.wait_error_log("upstream queue is full while connecting to upstream").unwrap();
     assert!(slow.came.try_recv().is_err(), "nobody else is at the server");
@@ -72,7 +72,7 @@ fn queue_holds_as_many_requests_as_configured() {
     let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 502]);
-    // Who waited has a time, the others have none.
+    // The request that waited has a queue time, the others have none.
     let mut lines = server.access_log(3).unwrap();
     lines.sort();
     let waited = format!("200 {addr} ");
@@ -99,7 +99,7 @@ fn queue_timeout_is_502_and_a_closed_client_connection_leaves_the_queue() {
     server.wait_error_log("upstream queue timed out while connecting to upstream").unwrap();
     let mut first = send(&server, "/");
     slow.came.recv_timeout(wait::TIMEOUT).unwrap();
-    // It waits: the next one has no place. It leaves, and there is one again.
+    // The waiting request fills the queue, so the next one has no place; when it leaves, there is a place again.
     let waiting = send(&server, "/waiting");
     assert!(wait::until(wait::TIMEOUT, || {
         let mut probe = send(&server, "/probe");
@@ -132,7 +132,7 @@ fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
         ),
     );
     assert_eq!(get(&server, "/").status, 502);
-    // Nobody may be asked now, and nobody calls: the time does.
+    // No peer is available and no request ends, so the retry time wakes the queue.
     assert_eq!(get(&server, "/").text(), "ok");
 }
 
@@ -148,7 +148,7 @@ fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
             failing.addr, other.addr
         ),
     );
-    // It fails at the first server, and waits: the other one is taken.
+    // The request `/fails` fails at the first server and then waits, because the other server is busy.
     let mut first = send(&server, "/");
     failing.came.recv_timeout(wait::TIMEOUT).unwrap();
     let mut second = send(&server, "/");
@@ -159,7 +159,7 @@ fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
     server.wait_error_log("upstream prematurely closed connection").unwrap();
     let mut third = send(&server, "/");
     failing.came.recv_timeout(wait::TIMEOUT).unwrap();
-    // One of these waits behind it, and the other has no place.
+    // One of these requests waits behind `/fails`, and the other has no place.
     let mut others = [send(&server, "/"), send(&server, "/")];
     server.wait_error_log("upstream queue is full").unwrap();
     failing.answer.send(()).unwrap();

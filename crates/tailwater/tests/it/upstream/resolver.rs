@@ -95,7 +95,7 @@ fn names_in_variables_are_resolved_on_request() {
         assert_eq!(get(&server, target).text(), "me", "{target}");
         assert_eq!(server.access_log(nth + 1).unwrap()[nth], address, "{target}");
     }
-    // One that does not exist fails those who need it, and nobody else.
+    // A name that does not exist fails only the requests that need it.
     assert_eq!(get(&server, "/none").status, 502);
     assert_eq!(get(&server, "/here").status, 200);
     // The attempt has the name in place of an address, and the reason.
@@ -136,7 +136,7 @@ fn resolver_timeout_ends_waiting_for_a_silent_name_server() {
     );
     assert_eq!(get(&server, "/").status, 502);
     server.wait_error_log("app.test could not be resolved (110: Operation timed out)").unwrap();
-    // Nobody is kept from anything else meanwhile.
+    // Other clients are served meanwhile.
     assert!(wait::until(wait::TIMEOUT, || server.connect().is_ok()));
 }
 
@@ -215,7 +215,7 @@ fn consistent_hash_ring_is_built_in_a_pool() {
         assert_eq!(get(&server, "/").text(), "me");
         let jobs =
             try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"run\"}").unwrap_or(0_u64);
-        // Whoever asks, a request or who follows names, has it made by the pool; both, if they ask at one time.
+        // The pool builds the ring, for a request or for the task that follows names; for both, if they need it at the same time.
         assert_eq!(jobs > 0, has_ring, "{jobs}");
     }
 }
@@ -264,7 +264,7 @@ fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     if !has_localhost() {
         return;
     }
-    // It says nothing: whoever asks it gets no answer.
+    // The name server never answers.
     let dns = DnsServer::start(|_, _| {});
     let origin = origin().port();
     let deaf = silent_server().port();
@@ -362,7 +362,7 @@ fn unknown_name_in_a_variable_fails_within_resolver_timeout() {
         "resolver_timeout 300ms;
          server { listen 127.0.0.1:{port}; location / { proxy_pass http://$arg_to; } }",
     );
-    // Nobody has such a name (RFC 6761, 6.4); a machine without a name server has no answer at all.
+    // No such name exists (RFC 6761 section 6.4); a machine without a name server gets no answer at all.
     assert_eq!(get(&server, "/?to=nobody.invalid").status, 502);
     server.wait_error_log("nobody.invalid could not be resolved").unwrap();
 }

@@ -47,7 +47,7 @@ fn sticky_cookie_selects_the_server() {
         let cookie = response.field("Set-Cookie").unwrap().to_owned();
         let digits = cookie.strip_prefix("srv=").unwrap();
         assert!(digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{cookie}");
-        // What the server sets itself stays.
+        // A cookie that the server sets itself stays.
         assert_eq!(response.values("Set-Cookie").count(), if name == "b" { 2 } else { 1 });
         cookies.push(cookie);
     }
@@ -56,7 +56,7 @@ fn sticky_cookie_selects_the_server() {
         assert_eq!(answering_servers(&server, "GET /", &[&format!("Cookie: x=1; {cookie}")], 4), expected);
     }
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: srv=nobody"], 2).len(), 2);
-    // Whoever answers in the end is in the cookie: the one that failed is not.
+    // The cookie names the server that answered in the end, not the one that failed.
     let response = request(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
     assert_eq!((response.status, response.text().as_str()), (500, "b"));
     assert_eq!(response.values("Set-Cookie").next(), Some(&*cookies[1]));
@@ -98,7 +98,7 @@ fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
     assert_eq!(answering_servers(&server, "GET /", &[], 4), "abab");
     assert_eq!(answering_servers(&server, "GET /?r=two", &[], 3), "bbb");
     assert_eq!(answering_servers(&server, "GET /?r=two", &["Cookie: r=one"], 3), "aaa");
-    // Nobody has this route: all take turns.
+    // No server has this route, so all take turns.
     let all = answering_servers(&server, "GET /?r=none", &["Cookie: r="], 4);
     assert!(all == "abab" || all == "baba", "{all}");
     assert_eq!(answering_servers(&server, "GET /drains", &[], 3), "aaa");

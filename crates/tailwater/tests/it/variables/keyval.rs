@@ -145,7 +145,7 @@ fn pairs_survive_reload() {
     let other = http("").replace("[$value]", "<$value>");
     let user = crate::support::own_user();
     reload_until(&mut server, &format!("{user} http {{ {other} }}"), "/?k=a", "<1>");
-    // What was set for a while still goes away; without a timeout nothing new does.
+    // A pair that was set with a timeout still expires; without `timeout` no new pair may have one.
     assert_eq!(change(&server, "POST", "{\"b\":{\"value\":\"1\",\"expire\":1}}"), 400);
 }
 

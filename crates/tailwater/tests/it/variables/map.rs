@@ -156,7 +156,7 @@ fn catastrophic_expression_is_an_error() {
     assert_eq!(get(&server, &format!("/return?a={bad}")).status, 500);
     assert_eq!(get(&server, &format!("/try?a={bad}")).status, 500);
     assert_eq!(page(&server, &format!("/page?a={bad}")), (500, "fallback".to_owned()));
-    // Nothing was decided by it when the fields were written.
+    // Only a response field uses the map here, so its failure decides nothing.
     assert_eq!(get(&server, &format!("/f?a={bad}")).status, 200);
     server.wait_error_log("exceeded its limit of backtracking on \"aaaa").unwrap();
 }

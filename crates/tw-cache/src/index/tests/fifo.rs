@@ -58,7 +58,7 @@ impl Pair {
     fn new(seed: u64) -> Self {
         let entries_max = 90;
         let index = fifo(entries_max);
-        // Many in few shards, so that queues are long.
+        // All keys are in three shards, so that queues are long.
         let shard = |key: &Key| index.seed.hash(*key) >> (u64::BITS - SHARD_BITS);
         let keys = (0..).map(key).filter(|key| shard(key) < 3).take(200).collect();
         Self {
@@ -315,7 +315,7 @@ fn answered(policy: EvictionPolicy) -> f64 {
     };
     for round in 0..20_000_u32 {
         let is_hit = look_up(key(random.below(PAGES) as u32), now);
-        // Once it is known what is wanted.
+        // Hits count once the cache has learned which keys are requested.
         if round > 5000 {
             (hits, lookups) = (hits + u32::from(is_hit), lookups + 1);
         }
@@ -388,7 +388,7 @@ fn ghosts_are_bounded_and_take_part_of_the_zone() {
         let ghosts = index.ghosts.load(Relaxed);
         assert!(index.len() <= 900 && ghosts <= index.live() + SHARDS as u64, "{ghosts}");
     }
-    // Without a limit of bytes that of entries holds.
+    // Without a limit of bytes, the limit of entries holds.
     for number in 30_000..40_000 {
         store(&index, key(number), 1, 1);
         assert!(index.len() <= 900 && index.live() <= index.live_max(), "{}", index.live());

@@ -121,7 +121,7 @@ fn sweep_finds_entries_that_change_their_form() {
     let mut cursor = index.sweep(latest);
     let mut records = Vec::new();
     let mut seen = Vec::new();
-    // Before the scan of the compact entries comes to it, it is a slot, and afterwards none any more.
+    // The entry is a slot before the scan of compact entries reaches it, and a compact entry afterwards.
     let claim = index.claim(key(3), 2);
     while index.scan_records(&mut cursor, &mut records) == Progress::More {}
     drop(claim);
@@ -235,7 +235,7 @@ fn snapshot_of_an_earlier_version_has_records_with_their_keys() {
     }
     assert_eq!((compact(&index), slots(&index)), (100, 0));
     assert_eq!(index.uses_of_record(key(7), at(7)), Some(2));
-    // The segment tells the sequence number; until then every purge may concern it.
+    // The segment has the sequence number; until it is read, every purge may concern the record.
     assert_eq!(index.peek(key(7)).map(|found| (found.address, found.checked)), Some((Some(at(7)), 0)));
     let known = LoadedRecord { key: key(7), sequence: 55, address: at(7), valid_until: 77 };
     assert!(matches!(index.load_record(&known, 100), RecordOutcome::Known));
@@ -258,7 +258,7 @@ fn damaged_block_has_no_rows() {
     let one = file[BLOCK_SIZE..2 * BLOCK_SIZE].to_vec();
     let two = &file[2 * BLOCK_SIZE..3 * BLOCK_SIZE];
     assert!(snapshot.rows(1, &one).is_some() && snapshot.rows(2, two).is_some());
-    // Another block, a short one, and any byte.
+    // Invalid: another block, a short one, and any changed byte.
     assert!(snapshot.rows(1, two).is_none() && snapshot.rows(1, &one[..4000]).is_none());
     for byte in [0, 4, 8, 12, 14, 16, 300, 4095] {
         let mut damaged = one.clone();
@@ -282,12 +282,12 @@ fn memory_is_limited_by_removing_segments() {
     for number in 900..1100 {
         store_record(&index, key(number), at(number), 1);
     }
-    // None leaves alone: its segment does.
+    // Records are not evicted one by one, but with their segment.
     assert!(index.has_too_many_records());
     assert_eq!(compact(&index), 1100);
     let counts = index.counts();
     assert!(counts.entries > counts.entries_max);
-    // Others have a share all the same.
+    // Slots have their share all the same.
     for number in 0..40 {
         index.count_use(key(5000 + number), 2);
     }

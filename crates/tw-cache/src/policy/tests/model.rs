@@ -156,7 +156,7 @@ fn freshness_equals_the_model() {
         let stored =
             may_store(&(Method::Get, &nothing), &response, NOW, &Rules::RFC9111, &StoreSettings::default());
         let Ok(stored) = stored else {
-            // Everything has a validator here, so only what says nothing at all is refused.
+            // All responses here have a validator, so only those without any freshness information are refused.
             assert_eq!(stored, Err(NoStoreReason::NoValidity), "{lines:?}");
             assert!(model.freshness_lifetime().is_none() && !model.has("no-cache"), "{lines:?}");
             refused += 1;

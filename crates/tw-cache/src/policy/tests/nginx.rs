@@ -94,7 +94,7 @@ fn lifetimes() {
         (&["Cache-Control: max-age=60", "X-Accel-Expires: @0"], Err(NoStoreReason::NoValidity)),
         (&["X-Accel-Expires: @0", "Cache-Control: max-age=60"], Ok(60)),
         (&["Cache-Control: max-age=x", "X-Accel-Expires: 60"], Err(NoStoreReason::BadNumber)),
-        // what refuses for good
+        // Fields that forbid to store the response, whatever else it has.
         (&["Set-Cookie: a", PAST, "Cache-Control: max-age=60"], Err(NoStoreReason::SetCookie)),
         (&["X-Accel-Expires: 60", "Set-Cookie: a"], Err(NoStoreReason::SetCookie)),
         (&["X-Accel-Expires: 60", "Vary: *"], Err(NoStoreReason::VaryStar)),

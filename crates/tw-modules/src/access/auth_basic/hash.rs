@@ -182,7 +182,7 @@ impl HashKind {
             Self::Sha2 => {
                 of_result(text(hash).map(|hash| ShaCrypt::default().verify_password(password, hash)))
             }
-            // Without the digest there would be nothing to differ from.
+            // A hash without its digest could not differ from any other.
             Self::Yescrypt
                 if hash.rsplit(|byte| *byte == b'$').next().is_none_or(|digest| digest.len() != 43) =>
             {

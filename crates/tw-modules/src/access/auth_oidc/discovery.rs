@@ -182,7 +182,7 @@ impl<T> Fetched<T> {
         if let Some(value) = self.current(age) {
             return value;
         }
-        // Never closed.
+        // The semaphore is never closed.
         let _turn = self.turn.acquire().await;
         if let Some(value) = self.current(age) {
             return value;

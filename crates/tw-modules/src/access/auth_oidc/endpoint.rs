@@ -115,7 +115,7 @@ impl Endpoint {
         match head.status {
             200 => Ok(body),
             status => {
-                // Errors of a proxy in front of a provider that is down are not those of the provider.
+                // Errors of a proxy in front of a provider that is down are not errors of the provider.
                 let error = error_of(&body).filter(|_| matches!(status, 400..=499));
                 let shown = error.as_ref().map(|error| format!(", error \"{}\"", Text(error.as_bytes())));
                 let why = format!("the response has status {status}{}", shown.unwrap_or_default());

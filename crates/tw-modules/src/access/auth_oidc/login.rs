@@ -141,7 +141,7 @@ impl Provider {
             Some(known) => String::from_utf8_lossy(known).into_owned(),
             None => session::new_id().map_err(failed)?,
         };
-        // Only a path: a login leads nowhere else.
+        // Only a path is kept, so that a login never leads to another site.
         let uri = Some(r.head.target()).filter(|target| target.starts_with(b"/")).unwrap_or(b"/");
         let state = LoginState { began: tw_rt::clock::unix().secs, uri: uri.to_vec() };
         let state = self.keys.seal(&state, browser.as_bytes()).map_err(failed)?;

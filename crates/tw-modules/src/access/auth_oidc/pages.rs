@@ -119,7 +119,7 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
     }
     let destination = format!("{origin}{}", String::from_utf8_lossy(&callback.uri));
     if !provider.used.states.take(&callback.state, tw_rt::clock::now()) {
-        // The page was loaded again, or somebody tries. Either has a session there already, or begins a new login.
+        // The page was reloaded, or the response is replayed. The client has a session already, or begins a new login.
         r.log(Level::Info, format_args!("response of the OpenID provider: {}", CallbackError::Used));
         return redirect_to(r, destination);
     }
@@ -203,7 +203,7 @@ fn ask_for_confirmation(provider: &Provider, r: &mut Request, id: &[u8]) -> Outc
          <body><h1>Log out?</h1>\n<p>Another site has sent you here.</p>\n\
          <form method=\"post\" action=\"?{CONFIRMATION}={token}\"><button>Log out</button></form></body></html>\n"
     );
-    // No other site shows it inside a page of its own, so that nobody clicks without seeing it.
+    // Other sites must not show the page in a frame, so that users see what they click on.
     r.response.fields.append("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
     r.response.fields.append("X-Frame-Options", "DENY");
     show(r, Bytes::from(page))

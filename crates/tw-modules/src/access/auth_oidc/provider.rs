@@ -338,7 +338,7 @@ impl RawProvider {
             // DIFF(nginx): PKCE is on unless it is switched off.
             pkce: if words.pkce.or(None, true) { Pkce::Sha256 } else { Pkce::Off },
             tls,
-            // Another configuration may ask other URLs.
+            // Discovery is not kept on reload, because another configuration may use other URLs.
             discovery: Arc::default(),
             sessions: cx.keep(
                 &kept,
@@ -431,7 +431,7 @@ fn callback_url(word: Word) -> Result<(Option<Box<str>>, Box<str>), ConfError> {
 fn auth_args(client_id: &str, scope: Option<Vec<Word>>, extra: Option<&str>) -> Box<str> {
     let mut scopes =
         scope.unwrap_or_default().iter().map(|word| word.lossy().into_owned()).collect::<Vec<_>>();
-    // Without it the response has no ID token.
+    // Without this scope the response has no ID token.
     if !scopes.iter().any(|scope| scope == "openid") {
         scopes.insert(0, "openid".to_owned());
     }

@@ -41,7 +41,7 @@ struct RenewalTask {
 /// Begins the renewal of a session, unless one is under way.
 pub(super) fn begin(provider: &Arc<Provider>, r: &Request, session: &Arc<OidcSession>) {
     let Ok(turn) = session.renewal.turn.clone().try_acquire_owned() else { return };
-    // Another one may have ended since this one was found.
+    // Another renewal may have ended since this session was looked up.
     if !provider.sessions.is_current(session) {
         return;
     }
@@ -75,7 +75,7 @@ pub(super) async fn wait(provider: &Arc<Provider>, r: &Request, id: &[u8]) -> Op
 impl RenewalTask {
     async fn run(self) {
         let Self { provider, session, .. } = &self;
-        // Never closed.
+        // The semaphore is never closed.
         let _permit = provider.renewals.acquire().await;
         match self.renew().await {
             Ok(tokens) => {

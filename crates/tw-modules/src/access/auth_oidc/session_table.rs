@@ -88,7 +88,7 @@ impl OidcSessions {
             let Some(found) = state.table.find(&renewed.key) else { return };
             if Arc::ptr_eq(&state.table.get(found).renewal, &renewed.renewal) && self.has_pair(&renewed.key) {
                 self.take(state, found);
-                // There is room, unless its tokens have grown and nothing else is there.
+                // The table has room, unless the tokens have grown and no other session can be evicted.
                 let _ = self.add(state, Arc::new(renewed));
             }
         });

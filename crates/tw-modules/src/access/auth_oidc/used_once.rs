@@ -40,7 +40,7 @@ impl UsedOnce {
         let mut halves = self.halves.lock();
         let age = halves.since.map(|since| now.saturating_duration_since(since));
         if age.is_none_or(|age| age >= self.time) || halves.current.len() >= USED_MAX {
-            // All of these are older than that.
+            // All values in the current half are older than `time` then.
             let is_stale = age.is_some_and(|age| age >= self.time * 2);
             let last = std::mem::take(&mut halves.current);
             halves.before = if is_stale { HashSet::new() } else { last };

@@ -67,7 +67,7 @@ enum Decision {
 
 impl Handler for Gate {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        // The response is that of an error, whatever is shown for it.
+        // The request has failed already, and this is about its error page.
         if r.state.error_status.is_some() {
             return Step::PASS;
         }
@@ -83,7 +83,7 @@ impl Handler for Gate {
         }
     }
 
-    // A solved puzzle says nothing about who the client is.
+    // A solved puzzle does not identify the client.
     fn access_purpose(&self) -> AccessPurpose {
         AccessPurpose::Protection
     }
@@ -316,7 +316,7 @@ fn other_args(args: &[u8]) -> Vec<u8> {
 /// Address of the request without the token, relative to the server.
 fn without_wait_token(r: &Request) -> Vec<u8> {
     let mut location = Vec::new();
-    // Two slashes at the begin would be the name of another server.
+    // Two leading slashes would be taken for the name of another server.
     let slashes = r.head.path().iter().take_while(|byte| **byte == b'/').count();
     Escape::Uri.push(&r.head.path()[slashes.saturating_sub(1)..], &mut location);
     let args = other_args(r.head.args());
@@ -335,7 +335,7 @@ impl SignedMessage for Signed<'_> {
         let Self(r) = self;
         let scheme = r.client().scheme();
         let target = r.head.target();
-        // Only a target that begins with its path says what was signed.
+        // Only a target in origin form shows which part was signed.
         let path_len = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
         let is_origin_form = target.starts_with(b"/");
         let authority = |out: &mut Vec<u8>| {

@@ -241,7 +241,7 @@ impl ClientBinding<'_> {
                 }
             }
         }
-        // Without any bit, a client may also change from one family to the other.
+        // If no bit counts, a client may also change its address family.
         if self.prefix == (PrefixBits { v4: 0, v6: 0 }) {
             prefix[0] = 0;
         }

@@ -136,7 +136,7 @@ impl ChangeResult {
     fn answer(&self, r: &Request, group: &GroupToChange) -> ApiResponse {
         let list = group.peers.list();
         let note = self.note(&list, group);
-        // Another change may have removed it by now.
+        // Another change may have removed the server by now.
         let shown = |id| show::server(&list, id, group.block, note).unwrap_or_else(|| b"{}".to_vec());
         let mut response = match *self {
             Self::Added(id) => {

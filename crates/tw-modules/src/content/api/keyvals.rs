@@ -206,7 +206,7 @@ async fn on_pool<T: Send + 'static>(
 /// Waits for a task of its own, which goes on when the client is gone.
 async fn in_task<T: 'static>(r: &Request, work: impl Future<Output = T> + 'static) -> Result<T, ApiFailure> {
     let subject = Subject { kind: "connection", id: r.client().id };
-    // Fails if it has panicked, which was told, or if the loop ends.
+    // An error means that the task panicked, which was logged, or that the loop is ending.
     tw_rt::spawn_local(subject, work).await.map_err(|_| ApiFailure::Status(500))
 }
 

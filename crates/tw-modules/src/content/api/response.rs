@@ -102,7 +102,7 @@ impl From<ApiError> for ApiFailure {
 
 /// A value as JSON.
 pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
-    // Fails only for maps whose names are no texts.
+    // Serializing fails only for maps whose keys are not strings.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

@@ -164,7 +164,7 @@ fn push_label(name: &[u8], is_dir: bool, out: &mut Vec<u8>) {
 fn push_time(unix_s: i64, times: TimeFormat, out: &mut Vec<u8>) {
     let utc;
     let local;
-    // Both are of one shape: `06 Nov 1994 08:49`, `06/Nov/1994:08:49`.
+    // Both formats have the same shape: `06 Nov 1994 08:49`, `06/Nov/1994:08:49`.
     let text = match times {
         TimeFormat::Utc => {
             utc = date::format(unix_s);
@@ -216,7 +216,7 @@ fn push_json(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         out.extend_from_slice(b" }");
     }
     if extent == Extent::Truncated {
-        // An entry without a name: who looks at types passes over it, and who does not finds out.
+        // The mark is an entry without a name: readers that check types skip it, and others notice it.
         let end = if entries.is_empty() { "\r\n" } else { ",\r\n" };
         out.extend_from_slice(format!("{end}{{ \"type\":\"truncated\", \"limit\":{LIST_MAX} }}").as_bytes());
     }

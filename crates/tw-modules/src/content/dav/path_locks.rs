@@ -59,7 +59,7 @@ mod tests {
             }
         };
         thread::scope(|scope| {
-            // Both orders, and one path twice.
+            // The paths are locked in both orders, and one path twice.
             for paths in [[c"/lock/a", c"/lock/b"], [c"/lock/b", c"/lock/a"], [c"/lock/a", c"/lock/a"]] {
                 let change = &change;
                 scope.spawn(move || change(paths));

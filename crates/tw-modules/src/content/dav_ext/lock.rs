@@ -151,7 +151,7 @@ async fn create(
     let create = async || disk.create(&mut r.costs.account, path, &options).await;
     let status = match event_loop.retry_with_descriptor(create).await {
         Ok(_) => return Ok(201),
-        // Another request was faster: this one locks its file, if it may.
+        // Another request created the file first, so this one locks that file, if it may.
         Err(error) if error.errno() == Some(Errno::EXIST) => checks.check(r, disk).await.map(|()| 200),
         Err(error) => Err(dav::fail(r, &error, path, 409)),
     };

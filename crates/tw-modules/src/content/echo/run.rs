@@ -351,7 +351,7 @@ impl Pull for Run {
                 self.piece(want, r).await?
             };
             if piece.is_empty() {
-                // Many steps may make nothing: other tasks have their turn.
+                // Many steps may yield no output, so other tasks get their turn.
                 tw_rt::yield_now().await;
             }
             Ok(Some(piece))

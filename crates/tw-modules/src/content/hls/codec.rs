@@ -183,11 +183,11 @@ impl Aac {
             index => u8::try_from(index).ok()?,
         };
         let channels = match u8::try_from(bits.take(4)?).ok()? {
-            // A program config element says it, for which an ADTS header has no room.
+            // A program config element has the channels, for which an ADTS header has no room.
             0 => channels_of_entry,
             channels => channels,
         };
-        // SBR and PS say what is below them; decoders find out about them without a header.
+        // The configuration of SBR and PS includes that of the layer below; decoders detect them without a header.
         let object_type = if matches!(object_type, 5 | 29) { 2 } else { object_type };
         let profile = u8::try_from(object_type.checked_sub(1)?).ok()?;
         let is_valid =

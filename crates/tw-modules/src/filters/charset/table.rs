@@ -154,7 +154,7 @@ fn one(codes: &HashMap<u32, u8>, text: &[u8], out: &mut Vec<u8>) -> Option<usize
     match decode(text) {
         Decoded::Code(code, len) => {
             match codes.get(&code) {
-                // As in nginx, no character becomes NUL.
+                // As in nginx, characters are never mapped to NUL.
                 Some(byte) if *byte != 0 => out.push(*byte),
                 _ => write!(out, "&#{code};").expect("writing to memory does not fail"),
             }

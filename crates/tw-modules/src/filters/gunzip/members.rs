@@ -47,7 +47,7 @@ impl Members {
         if status? == Status::StreamEnd {
             self.place = MemberState::Ended;
         }
-        // Never longer than what was given.
+        // The decoder takes no more than it was given.
         let _ = input.split_to((taken as usize).min(input.len()));
         out.truncate(made as usize);
         Ok(out)

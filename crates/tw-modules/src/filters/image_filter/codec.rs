@@ -92,7 +92,7 @@ fn read(mut decoder: impl ImageDecoder, pixels_max: u64) -> Result<Picture, Code
     decoder.set_limits(limits)?;
     let color = decoder.color_type();
     let size = decoder.total_bytes();
-    // At most eight bytes for each of the pixels.
+    // The decoder needs at most eight bytes for each pixel.
     let mut samples = vec![0; usize::try_from(size).map_err(|_| CodecError::TooManyPixels)?];
     decoder.read_image(&mut samples)?;
     Ok(Picture { width, height, pixels: rgba(color, samples) })
@@ -271,7 +271,7 @@ mod tests {
             (animated(&[(b"VP8 ", frame(2, 1))]), true),
             (animated(&[(b"VP8 ", frame(16_383, 1))]), false),
             (animated(&[alpha.clone(), (b"VP8 ", frame(2, 1))]), true),
-            // More pixels than transparencies.
+            // The frame has more pixels than its alpha channel.
             (animated(&[alpha.clone(), (b"VP8 ", frame(3, 3))]), false),
             (animated(&[alpha.clone(), (b"VP8L", frame(3, 3))]), false),
         ] {

@@ -179,7 +179,7 @@ pub(super) fn scans(bytes: &[u8]) -> usize {
 /// takes memory by the size of the frame itself.
 pub(super) fn webp_frame_fits(file: &[u8], canvas: (u32, u32)) -> bool {
     if file.get(12..16) != Some(b"VP8X") {
-        // The size of the frame is that of the file.
+        // The only frame has the size of the file.
         return true;
     }
     let has_size = |frame: &[u8], size: (u32, u32)| vp8_size(frame) == Some(size);
@@ -195,7 +195,7 @@ pub(super) fn webp_frame_fits(file: &[u8], canvas: (u32, u32)) -> bool {
             match (chunks.next(), chunks.next()) {
                 (Some((name, _)), _) if name == *b"VP8L" => true,
                 (Some((name, frame)), _) if name == *b"VP8 " => has_size(frame, size),
-                // Behind its transparency.
+                // The frame follows its alpha channel.
                 (Some((name, _)), Some((behind, frame))) if name == *b"ALPH" => {
                     behind == *b"VP8 " && has_size(frame, size)
                 }

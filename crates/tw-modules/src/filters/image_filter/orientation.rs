@@ -217,7 +217,7 @@ mod tests {
                 assert_eq!(Orientation::of(format, &file), Orientation::Upright, "{format:?} {data:?}");
             }
         }
-        // Behind the first scan there are only pixels.
+        // Orientation is not looked for behind the first scan, where only pixels follow.
         let [(format, file), ..] = files(&exif(true, SHORT, 6));
         let behind = [&[0xff, 0xd8, 0xff, START_OF_SCAN, 0, 2][..], &file[2..]].concat();
         assert_eq!(Orientation::of(format, &behind), Orientation::Upright);

@@ -181,7 +181,7 @@ impl SsiPage {
                         self.held = Some(command);
                         return;
                     }
-                    // Text in front of a command may be reported with it: the parser tells it first.
+                    // The parser may report text in front of a command together with it, and reports the text first.
                     self.run_or_log(&command, r);
                 }
             }

@@ -117,7 +117,7 @@ impl Parser {
 
     /// Text up to the next command or the end of the piece.
     fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<SsiToken>) {
-        // `end` is where text ends: in front of what may be a command.
+        // `end` is where the text ends, in front of a possible start mark.
         let mut seen = before;
         let mut end = 0;
         let mut at = 0;
@@ -147,7 +147,7 @@ impl Parser {
             }
         }
         self.state = State::Text(seen);
-        // Either what was held is still the beginning of what may be a command, or all of it was text.
+        // The bytes held are still the beginning of a possible start mark, or all of them were text.
         let is_still_held = end == 0 && seen >= before + piece.len();
         let saved = if is_still_held { 0 } else { before };
         (piece.len(), (saved > 0 || end > 0).then_some(SsiToken::Text { saved, len: end }))

@@ -325,11 +325,11 @@ mod tests {
             (&["abc", "ab"], Always, "abcab", "<0><1>"),
             (&["bc", "abcd"], Always, "abcabcd", "a<0><1>"),
             (&["b", "abcx"], Always, "abcabcx", "a<0>c<1>"),
-            // Overlapping candidates: what is inside a match that failed is found.
+            // Overlapping candidates: words inside a match that failed are found.
             (&["aaaab", "a"], Always, "aaaaaaab!", "<1><1><1><0>!"),
             (&["abab"], Always, "abababab", "<0><0>"),
             (&["abab"], Always, "aabababx", "a<0>abx"),
-            // Each word once; of two equal ones the second takes the second place.
+            // With `Once`, each word is replaced once; of two equal words the second one takes the second occurrence.
             (&["a", "a", "b"], Once, "abaab", "<0><2><1>ab"),
             (&["ab", "a"], Once, "aabab", "<1><0>ab"),
             (&["a", "ab"], Once, "ababab", "<0>b<1>ab"),

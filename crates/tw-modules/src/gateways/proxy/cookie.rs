@@ -125,7 +125,7 @@ impl CookieRules {
             let mut rules = Vec::new();
             for written in written {
                 let RawCookieRule::Rule(mut from, mut to) = written else { continue };
-                // The dot in front of a domain says nothing.
+                // The dot in front of a domain has no meaning.
                 if kind == Kind::Domain && from.bytes.first() != Some(&b'~') {
                     [&mut from, &mut to].into_iter().for_each(without_dot);
                 }

@@ -38,7 +38,7 @@ impl Checkable for ProxyHealthCheck {
     }
 
     fn secured(&self, r: &mut Request) -> Option<UpstreamTls> {
-        // For names with variables.
+        // TLS names with variables use these values.
         r.set_slot(self.slots.host, &self.to.host);
         r.set_slot(self.slots.port, &self.to.port);
         match self.to.scheme {

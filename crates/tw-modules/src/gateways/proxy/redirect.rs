@@ -115,7 +115,7 @@ pub(super) fn rules(
                         Some(Pattern::Exact(uri) | Pattern::Prefix { uri, .. }) => uri.clone(),
                         _ => b"/".as_slice().into(),
                     };
-                    // With a path in the URL, that path stands for the location; without, the whole server does.
+                    // A path in the URL replaces the location; a URL without a path stands for the whole server.
                     let (from, to) = if fixed.has_path() {
                         (fixed.url.to_vec(), location)
                     } else {

@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(excess_after(&zone, b"held", 0, now), Ok(0), "it was the oldest");
         let long = vec![b'k'; 65_535];
         assert_eq!(excess_after(&zone, &long, 0, now), Err("full"), "longer than the zone");
-        // A minute later what is empty makes room, two for one.
+        // A minute later, empty buckets are removed, two for each new one.
         let before = zone.entries.value();
         assert_eq!(excess_after(&zone, b"late", 0, now + Duration::from_secs(61)), Ok(0));
         assert!(zone.entries.value() < before);

@@ -54,7 +54,7 @@ struct PendingCost {
 impl PendingCosts {
     /// Notes the costs of `r`, which `limits` have admitted.
     pub(super) fn begin(limits: &[ReqLimit<Request>], r: &mut Request) {
-        // The log phase is that of the client's request, and so are the costs.
+        // Costs are charged in the log phase, which only the main request has.
         if limits.iter().all(|limit| limit.cost.is_none()) || r.is_subrequest() {
             return;
         }

@@ -93,7 +93,7 @@ impl MetricsExport {
         let times = self.times();
         let work = move || metric_points::encode(&json, metrics::all(), times, BATCH_BYTES_MAX);
         let pieces = disk.pool().run(&mut account, work).await.map_err(|error| error.to_string())?;
-        // Most servers have the name servers of `http`.
+        // The resolver of the first server is used, because most servers inherit that of `http`.
         let first = generation.servers.first().ok_or("there is no server")?;
         let resolving = &generation.plan(first.plan).core.resolving;
         let target = &self.target;

@@ -68,7 +68,7 @@ pub(super) fn body(transport: Transport, resource: &[u8], scope: &[u8], spans: &
     let size = of_resource.len() + resource_size;
     let mut out = Vec::with_capacity(GRPC_PREFIX + size);
     if transport == Transport::Grpc {
-        // Not compressed, and the length.
+        // The prefix of a gRPC message: the compressed flag, which is 0, and the length.
         out.push(0);
         out.extend_from_slice(&u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes());
     }

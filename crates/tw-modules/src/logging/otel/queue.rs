@@ -209,7 +209,7 @@ impl SpanQueue {
         let dropped = spans.iter().filter(|span| !state.push(target, span, now)).count();
         self.count(SpanResult::Dropped, dropped);
         if state.open.as_ref().is_some_and(|open| open.count >= target.batch_size) {
-            // With too many, the next span tries again.
+            // If too many batches wait, the next span tries again.
             state.seal();
         }
         self.queued.store(state.len() as u64, Relaxed);

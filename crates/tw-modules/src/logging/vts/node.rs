@@ -130,7 +130,7 @@ impl TrafficNode {
             self.buckets.clone_from(&other.buckets);
         } else {
             for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
-                // Others have other bounds.
+                // A bucket with other bounds cannot be added.
                 if sum.bound_ms == more.bound_ms {
                     sum.count += more.count;
                 }

@@ -270,7 +270,7 @@ impl Work {
             worked.active = None;
         }
         tw_rt::release_unused();
-        // Only memory that went back to the system is available to other threads.
+        // Memory is available to other threads only after it went back to the system.
         tw_rt::purge();
         Ok(worked)
     }
@@ -344,7 +344,7 @@ impl Compressed {
     async fn step(&mut self, r: &mut Request) -> io::Result<Option<Bytes>> {
         match self.stage {
             Stage::Begin => {}
-            // Others first: one response never keeps the loop for longer than one piece.
+            // Other tasks run first, so that a response never keeps the loop for longer than one piece.
             Stage::Between(_) => tw_rt::yield_now().await,
             Stage::Away => return Err(io::Error::other("compression was given up")),
             Stage::Finished => return Ok(None),
@@ -423,7 +423,7 @@ impl Compressed {
             Pieces::Many(share) => share.take(),
             Pieces::One(_) => None,
         };
-        // Taken when it can work, so that there are not more encoders than need be.
+        // The encoder is taken when the job can run, so that there are no more encoders than necessary.
         let supply = move || {
             if let Stage::Between(active) = stage {
                 return EncoderSource::Active(active);
@@ -474,7 +474,7 @@ async fn by_pool(
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     let working = budget.begin_work(bytes, budget::available()).await;
-    // Below what waits for the disk. It is not on the request's account, which is for the disk.
+    // The job has a lower class than requests that wait for the disk. It has an account of its own, because the request's is for disk jobs.
     let mut account = Account::new(JobClass::Fill, JobSource::of(b"content coding"));
     let supply = supply();
     let job = move || {

@@ -121,7 +121,7 @@ pub(super) fn give_back(spec: Spec, active: ActiveEncoder) {
     let ActiveEncoder { mut encoder, share } = active;
     encoder.end();
     let size = encoder.size() as u64;
-    // At the end of a thread the spare encoders are gone.
+    // When a thread ends, its spare encoders may be gone already.
     let _ = SPARES.try_with(|spares| {
         spares.borrow_mut().add(Spare { spec, encoder, share: share.into_spare(size) });
     });
@@ -167,7 +167,7 @@ mod tests {
         let new = || take(spec, Some(1), budget.take(0)).encoder().unwrap();
         let many: Vec<_> = (0..3).map(|_| new()).collect();
         many.into_iter().for_each(|active| give_back(spec, active));
-        // From when the first was kept on, time is the test's.
+        // The test sets the time from the first spare encoder on.
         let mut now = tw_rt::clock::now();
         let mut after_a_while = || {
             now += 2 * UNUSED_MAX;

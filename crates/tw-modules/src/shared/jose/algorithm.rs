@@ -48,7 +48,7 @@ impl SignatureAlgorithm {
             "ES256" => Self::Ecdsa(Curve::P256),
             "ES384" => Self::Ecdsa(Curve::P384),
             "ES512" => Self::Ecdsa(Curve::P521),
-            // Ed448, which has the first name too, is told by its keys.
+            // Ed448 has the first name, too; its keys tell the difference.
             "EdDSA" | "Ed25519" => Self::Ed25519,
             _ => return None,
         })

@@ -125,7 +125,7 @@ impl KeySet {
     pub(super) fn of_encryption(&self, header: &Header) -> impl Iterator<Item = &KeyMaterial> {
         let algorithm = header.text("alg");
         let content = header.text("enc");
-        // Of a key that is used directly, `alg` may name the cipher of the content.
+        // For a key that is used directly, `alg` may name the cipher of the content.
         let fits =
             move |name: &str| Some(name) == algorithm || (algorithm == Some("dir") && Some(name) == content);
         let keys = self.with_id(header.text("kid")).filter(|key| key.is_for_encryption);

@@ -50,7 +50,7 @@ fn every_signature_algorithm_verifies_by_its_key_only() {
             let token = key.sign(algorithm, &claims);
             assert_eq!(verified(&token, &own), Ok(claims.clone()), "{algorithm}");
             assert_eq!(verified(&token, &others), Err(TokenError::NoKey(None)), "{algorithm}");
-            // Another payload, another header, a signature that is cut, extended, or empty.
+            // Invalid: another payload, another header, and a signature that is truncated, extended, or empty.
             let parts: Vec<&str> = token.split('.').collect();
             let other = base64url(r#"{"sub":"b","n":1}"#);
             let mut short = from_base64url(parts[2]);
@@ -158,7 +158,7 @@ fn every_encryption_algorithm_decrypts() {
         assert_eq!(Value::from(found.claims().clone()), claims, "{token}");
         assert_eq!(found.payload(), Some(claims.to_string().as_bytes()));
         assert!(checked(token, TokenKind::Encrypted, &other).is_err());
-        // Each part is authenticated.
+        // Every part of the token is authenticated.
         let parts: Vec<&str> = token.split('.').collect();
         for (at, part) in parts.iter().enumerate() {
             let mut bytes = from_base64url(part);
@@ -209,7 +209,7 @@ fn nested_token_is_decrypted_and_verified() {
     assert_eq!((&found.claims()["sub"], found.payload()), (&json!("a"), Some(signed.as_bytes())));
     let forged = TokenKey::ed25519("i").sign("EdDSA", &json!({ "sub": "b" }));
     assert_eq!(checked(&nested(&forged), TokenKind::Nested, &own).unwrap_err(), TokenError::WrongSignature);
-    // Claims that nobody signed, and a token in a token in a token.
+    // Invalid: unsigned claims, and three nested tokens.
     assert_eq!(checked(&nested("{}"), TokenKind::Nested, &own).unwrap_err(), TokenError::Malformed("form"));
     let deeper = nested(&nested(&signed));
     assert_eq!(checked(&deeper, TokenKind::Nested, &own).unwrap_err(), TokenError::Malformed("form"));
@@ -242,7 +242,7 @@ fn key_is_chosen_by_identifier_use_and_algorithm() {
     }
     let unnamed = TokenKey::symmetric("", "one").sign("HS256", &json!({}));
     assert_eq!(verified(&unnamed, &with("use", json!("sig"))), Ok(json!({})));
-    // Not more keys than may be tried.
+    // No more than KEYS_TRIED_MAX keys are tried.
     let many: Vec<_> =
         (0..KEYS_TRIED_MAX).map(|at| TokenKey::symmetric(&at.to_string(), format!("{at}"))).collect();
     let last = keys(key_set(many.iter().chain([&one])));
@@ -298,7 +298,7 @@ fn unusable_keys_are_left_out_with_a_reason() {
     // Zeros in front of a number, as some write them.
     let n = from_base64url(rsa["n"].as_str().unwrap());
     keys(rsa_with("n", &base64url([&[0][..], &n].concat())));
-    // Usable keys stay, and the reason for others is told when none fits.
+    // Usable keys stay, and the reason why others are not is reported when no key fits.
     let good = TokenKey::symmetric("", "s");
     let mixed = keys(json!({ "keys": [{ "kty": "OKP", "crv": "Ed448" }, good.jwk()] }).to_string());
     assert!(verified(&good.sign("HS256", &json!({})), &mixed).is_ok());

@@ -183,7 +183,7 @@ mod tests {
         for key in &order {
             table.insert(&key.to_le_bytes(), 1, *key).unwrap();
         }
-        // Any sequence of uses does.
+        // Any sequence of uses serves the test.
         for step in 0..500_u32 {
             let key = step.wrapping_mul(2_654_435_761) >> 16 & 63;
             if let Some(id) = table.find(&key.to_le_bytes()) {

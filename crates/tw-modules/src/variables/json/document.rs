@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
     fn scalar(&mut self) {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let is_end = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
-        // At least one byte, so that every walk comes to its end.
+        // The walk advances by at least one byte, so that it ends.
         self.at += rest.iter().position(is_end).unwrap_or(rest.len()).max(1);
     }
 }

@@ -33,7 +33,7 @@ fn options_reach_the_kernel() {
     };
     let listening = ListenSocket::open(&any_port(), &options, &mut no_reports).unwrap();
     let socket = &listening.socket;
-    // The kernel doubles what is asked for.
+    // The kernel doubles the requested sizes.
     assert_eq!(socket.recv_buffer_size().unwrap(), 64 << 10);
     assert_eq!(socket.send_buffer_size().unwrap(), 96 << 10);
     assert!(socket.keepalive().unwrap());
@@ -60,7 +60,7 @@ fn ipv6_socket_accepts_ipv4_only_if_configured() {
             let port = listening.addr().inet().unwrap().port();
             std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
         };
-        // Of IPv4 somebody else may have the port.
+        // Another process may have the IPv4 port.
         assert!((0..3).any(|_| takes_ipv4() != ipv6only), "{ipv6only}");
     }
 }
@@ -101,7 +101,7 @@ fn the_kernel_spreads_connections_over_siblings() {
         (one, two) = (one + count(&first), two + count(&second));
         one + two >= 64
     }));
-    // All 64 on one side: once in 2^63 runs.
+    // All 64 connections come to one socket once in 2^63 runs.
     assert!(one > 0 && two > 0 && one + two == 64, "{one} {two}");
 }
 

@@ -212,7 +212,7 @@ impl RawIssuer {
         };
         let state = state.map(|path| cx.full_path_c(&path));
         if let Some(path) = &state {
-            // Made at the start, by who may, for who writes there.
+            // The directory is created at the start, by a user who may, for the user who writes there.
             let _ = cx.block.temp_path(TempPath { path: path.clone(), levels: [0; 3] }, None);
         }
         let issuer = Issuer {

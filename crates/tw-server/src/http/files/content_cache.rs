@@ -64,7 +64,7 @@ impl ContentCache {
     /// Notes a use of a file of the table, and reads its contents if they are small, in the page cache and have settled.
     pub(super) fn used(&mut self, disk: &Disk, file: &Rc<OpenFile>, now: Instant) {
         if file.is_locked() {
-            // Once for all loops is enough.
+            // One copy, locked for all loops, is enough.
             return self.forget(file);
         }
         match &mut *file.content.borrow_mut() {

@@ -47,7 +47,7 @@ impl OpenFile {
 
     /// Notes that it is being sent to the client of `r`, and has it locked if that was often enough.
     pub(crate) fn count_use(&self, disk: &Disk, r: &Request) {
-        // All that is locked can be sent.
+        // A locked file is sent as a whole, so it has to pass its checks first.
         if !self.is_for_kernel(r) || self.check.as_ref().is_some_and(|check| !check.is_complete()) {
             return;
         }
@@ -59,7 +59,7 @@ impl OpenFile {
                 if *uses == 1
                     && let Some(locked) = locks.find(&self.file)
                 {
-                    // Another loop has it.
+                    // Another loop has locked the file already.
                     *lock = Lock::Held(locked);
                     return;
                 }

@@ -264,7 +264,7 @@ impl FileTable {
         let steps = self.len().div_ceil(SWEEP_MAX).max(2);
         let Self { tables, hot, .. } = self;
         for table in &mut *tables {
-            // With `open_file_cache`, what was removed is believed to be there for `open_file_cache_valid`, as in nginx.
+            // With `open_file_cache`, a removed file counts as present for `open_file_cache_valid`, as in nginx.
             let is_cache = table.setting.is_some();
             let is_over = |entry: &PathEntry| {
                 let OpenResult::File(file) = &entry.found else { return false };

@@ -125,7 +125,7 @@ fn pressure_on_contents_closes_nothing() {
     let files: Vec<_> = paths.iter().map(|path| bench.warm(path)).collect();
     assert_eq!((bench.files.len(), bench.files.hot_bytes()), (5, 800));
     assert!(files[4].content().is_some(), "the last one is in");
-    // Nor does it come back at once.
+    // The evicted content does not come back at once, either.
     assert!(bench.warm(&paths[0]).content().is_none());
     let big = bench.put("/big", 1001);
     assert!(bench.warm(&big).content().is_none());

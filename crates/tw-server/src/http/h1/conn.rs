@@ -154,7 +154,7 @@ impl Http1Connection {
 
     /// Takes `addr` for the address the client connected to.
     pub(crate) fn pretend_local(&self, addr: Addr) {
-        // Asked for already, it stays what it was.
+        // An address that was asked for already stays.
         self.client.local_or(|| Some(addr));
     }
 }

@@ -192,7 +192,7 @@ impl Http1Body {
     pub(crate) fn take(&mut self, want: usize) -> Result<Piece, InputError> {
         loop {
             let piece = self.take_of(want.max(1))?;
-            // So few bytes may be nothing but framing, and there are more.
+            // So few bytes may be framing only, although there are more.
             if !matches!(piece, Piece::NeedMore) || self.buffer.is_empty() {
                 return Ok(piece);
             }
@@ -239,7 +239,7 @@ impl Http1Body {
         }
         let is_full = self.buffer.len() >= self.buffer.capacity() / 2;
         if self.taken == 0 && range == (0..self.buffer.len()) && is_full {
-            // All there is belongs to the body: it is handed over without being copied, unless that wastes memory.
+            // The whole buffer belongs to the body, so it is handed over without a copy, unless that wastes memory.
             self.wire += used as u64;
             return Ok(Piece::Data(std::mem::take(&mut self.buffer).into()));
         }

@@ -27,7 +27,7 @@ pub(crate) enum Delimiter {
 
 /// Decides how the end of the body is marked.
 pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
-    // Only a chunked body can have trailers. A head alone says what it would say without them.
+    // Only a chunked body can have trailers. The response to HEAD has the fields of a response without trailers.
     if r.response.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
         r.response.content_length = None;
     }
@@ -48,7 +48,8 @@ pub(crate) fn delimiter(r: &Request) -> Delimiter {
     match r.response.content_length {
         _ if matches!(r.response.status, 100..=199 | 204 | 304) => Delimiter::None,
         Some(_) => Delimiter::Length,
-        // RFC 9112, section 6.1: may be left out, and as in nginx it is. What GET would say depends on what it finds.
+        // RFC 9112 section 6.1 allows to leave `Transfer-Encoding` out of a response to HEAD, as nginx does. The framing of a GET would
+        // depend on its content.
         None if r.method() == Method::Head => Delimiter::None,
         None if may_be_chunked(r) => Delimiter::Chunked,
         None => Delimiter::Close,

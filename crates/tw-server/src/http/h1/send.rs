@@ -60,7 +60,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
         (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
     };
     r.costs.sent.head = head_len as u64;
-    // The close of a connection sends what is left at once, whatever the socket's options are.
+    // Closing a connection sends the remaining bytes at once, whatever the options of the socket are.
     if r.state.after == After::KeepAlive {
         conn.send_at_once(&r.plan().core);
     }
@@ -195,7 +195,7 @@ impl Rest {
         let has_pieces = !self.head.is_empty() || matches!(self.body, Body::File(_));
         let cork = r.plan().core.send.tcp_nopush && has_pieces;
         if cork {
-            // Only a matter of how the bytes are packed.
+            // An error is harmless: the option only decides how bytes are packed.
             let _ = conn.transport.socket().set_nopush(true);
         }
         let sent = self.send_all(r, conn).await;

@@ -87,7 +87,7 @@ fn send_by_kernel(
     Some(match sent? {
         Ok(n) => Ok(Some(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        // Other errors are of the socket.
+        // All other errors are those of the socket.
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::IO | Errno::INVAL)) => {
             Err(SendError::Body(e))
         }
@@ -138,7 +138,7 @@ pub(super) async fn send_file(
         span.file.count_use(&disk, r);
     }
     let mut sender = ColdSender::Pool;
-    // Twice what the socket took last: little is copied in vain for a slow reader.
+    // The window is twice what the socket took last, so that little is copied in vain for a slow reader.
     let mut window = turn;
     let mut keeps_turn = false;
     let event_loop = conn.client.event_loop.clone();

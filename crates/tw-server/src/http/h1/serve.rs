@@ -43,7 +43,7 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
             let timeout = generation.server(group.default_server).settings.client_header_timeout;
             conn.keepalive_timeout.set(timeout);
         }
-        // Whether the first read is tried before the loop says that there is something.
+        // The first read is tried before the loop reports that the socket is readable.
         let mut is_try = conn.transport.may_have_input();
         let timeout = || conn.client.left_of_head(conn.keepalive_timeout.get());
         while early.is_some() || matches!(conn.idle(timeout()).await, Woken::Readable) {

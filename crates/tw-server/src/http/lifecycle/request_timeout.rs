@@ -41,7 +41,7 @@ pub(super) async fn respond(r: &mut Request, head: Result<(), u16>) {
     r.body.note_waits(&deadline);
     r.context.deadline = Some(deadline.clone());
     let answered = before(&deadline, super::respond::<true>(r, head)).await;
-    // From here on no location sets it.
+    // No location sets the deadline from here on.
     r.context.deadline = None;
     if answered.is_err() {
         end(r, &deadline).await;
@@ -79,7 +79,7 @@ async fn end(r: &mut Request, deadline: &RequestDeadline) {
         }
         _ => r.log(Level::Error, format_args!("\"request_timeout\" is over before the response has begun")),
     }
-    // The begin of the next request may be unknown, and what was made of the response is not sent.
+    // The beginning of the next request may be unknown, and the response made so far is not sent.
     r.state.after = After::Close;
     r.state.error_pages = ErrorPages::Allowed;
     r.state.error_status = None;

@@ -219,7 +219,7 @@ fn begin<C: Codec + Clone>(
 ) -> Result<Option<PendingAttempt>, AttemptError> {
     let begun = tw_rt::clock::now();
     if !request.settings.connection.allows(r) {
-        // The failure says nothing about the server.
+        // The failure is one of the configuration, not of the server.
         let failure = UpstreamFailure::Denied.at(AttemptStage::Connecting);
         return Err(AttemptError::before_sending(failure, None));
     }
@@ -466,7 +466,7 @@ async fn read_head<C: Codec>(
                 error => return Poll::Ready(Err(error)),
             }
         }
-        // For the log, if the request is cancelled while it waits.
+        // The traffic is recorded for the log, in case the request is cancelled while it waits.
         record_traffic(r, connection);
         if !is_timed && sending.is_over() {
             connection.begin_reading(settings.timeouts.read);

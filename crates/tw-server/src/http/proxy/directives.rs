@@ -328,7 +328,7 @@ pub fn read_retry_budget(node: &Node) -> Result<Option<RetryBudget>, ConfError> 
             .and_then(|min| u32::try_from(min).ok())
             .ok_or_else(|| node.invalid_parameter(word))?,
     };
-    // At most 100.
+    // The percentage is at most 100.
     Ok(Some(RetryBudget { percent: percent as u32, min }))
 }
 

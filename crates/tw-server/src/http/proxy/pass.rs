@@ -43,7 +43,7 @@ pub async fn pass<C: Codec + Clone>(
         Ok(try_upstreams(r, request, &mut exchange).await)
     } else {
         let wire = r.wire().clone();
-        // By reference: the waiting future holds it only once.
+        // The future is passed by reference, so that the waiting future holds it only once.
         wire.unless_gone(pin!(try_upstreams(r, request, &mut exchange))).await
     };
     sticky::set_cookie(r);

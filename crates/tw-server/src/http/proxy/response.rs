@@ -100,7 +100,7 @@ fn respond_without_body<C: Codec>(r: &mut Request, mut exchange: Exchange<C>) ->
         response_body::abandon(exchange, r);
     }
     Outcome::Respond(match announced {
-        // A 204 or 304 without a length has no body whose length could be told.
+        // A 204 or 304 response without a length has no body whose length could be announced.
         None if r.method() != Method::Head => Body::Empty,
         announced => Body::Pull(Box::new(AnnouncedLength(announced))),
     })
@@ -206,7 +206,7 @@ fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     } else if hop::carries_requests(&chosen) {
         Err("to one that carries requests")
     } else if !is_sent {
-        // The end of the body could not be told from the other protocol.
+        // The other side could not tell the end of the body from the beginning of the other protocol.
         Err("before it had the request")
     } else {
         Ok(())
@@ -219,7 +219,7 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
         return;
     }
     r.upstream.trailers_hidden = Some(settings.response.forward.hidden.clone());
-    // As in nginx: a body whose length is told has none in HTTP/1.1, unless others are to follow it, too.
+    // As in nginx, a response with a length has no trailers in HTTP/1.1, unless other trailers follow anyway.
     if r.response.content_length.is_none() || r.head.version() == Version::HTTP_2 {
         r.response.trailers.get_or_insert_default();
     }

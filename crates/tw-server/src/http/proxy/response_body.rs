@@ -229,7 +229,7 @@ impl<C: Codec> ResponseBody<C> {
         let reading = Reading { max, timeout: self.read_timeout, rate: self.rate.as_mut() };
         match ready!(poll_exchange(exchange, &self.event_loop, &mut self.trailers, reading, cx)) {
             Ok(Some(piece)) => {
-                // The last piece is the end: nobody may come back to see that.
+                // The end is noted with the last piece, because the next one may never be asked for.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
                     self.end(Ok(()));
                 }
@@ -299,7 +299,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
     }
 
     fn remaining(&self) -> Option<u64> {
-        // Once all of it is told, who has asked for the last piece need not ask for the end.
+        // Once all of it is known to be complete, the caller of the last piece need not ask for the end.
         let is_told = self.exchange.is_none() && self.ended.is_none();
         match &self.ahead {
             Some(ahead) if !ahead.backlog.is_empty() => self.remaining,
@@ -314,7 +314,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            // Whether something may be read or not, the server gets the rest of its request, or learns that there is none.
+            // Whether or not the response is read, the server gets the rest of its request, or learns that there is none.
             exchange.sending.drive(cx);
             if exchange.sending.has_failed() {
                 return self.end(Err(UpstreamFailure::Unsent));
@@ -331,7 +331,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
                     Ok(Capacity::Room) => true,
                     Ok(Capacity::Full) => false,
                     Err(error) => {
-                        // The client gets it as fast as it can take it, which is what it would get without a file.
+                        // Without a file the client gets the response as fast as it can take it, which is what happens from now on.
                         ahead.warnings.push(format!(
                             "{error} while buffering upstream response, which goes on unbuffered"
                         ));
@@ -399,7 +399,7 @@ impl<C: Codec> BodyOrigin for ResponseBody<C> {
         };
         let result = match ended.result {
             Ok(()) => Ok(()),
-            // Of a request that is gone by now nobody else says that it broke off.
+            // For a request that has ended by now, only this message says that the response was cut.
             Err(failure) => {
                 let level = failure.level().unwrap_or(Level::Info);
                 Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
@@ -456,7 +456,7 @@ fn poll_exchange<C: Codec>(
         let room = match &mut rate {
             Some(rate) => {
                 let room = ready!(rate.poll_room(cx));
-                // The server is not late while nobody reads.
+                // The server is not late while the rate limit stops reading.
                 if rate.has_paused() {
                     connection.begin_reading(timeout);
                 }

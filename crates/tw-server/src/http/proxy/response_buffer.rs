@@ -130,7 +130,7 @@ impl ResponseBuffer {
                 return Ok(Capacity::Full);
             }
             if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
-                // All of it was read: it begins anew.
+                // The whole file was read, so it is reused from its beginning.
                 file.written.set(0);
                 file.taken.set(0);
             }

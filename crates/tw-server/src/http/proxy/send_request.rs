@@ -180,7 +180,7 @@ impl RequestSender {
         head: &[u8],
         terms: &SendTerms<'_>,
     ) -> Result<Self, UpstreamFailure> {
-        // In some languages nothing has an end, too.
+        // In some protocols even an empty body has an end mark.
         let end = terms.framing.end();
         let written = if end.is_empty() {
             connection.write_now(head)?
@@ -288,12 +288,12 @@ async fn send(
         let mut pieces = Vec::new();
         let mut size = 0;
         while size < PIECE_SIZE {
-            // As much as there is: what is left of a buffer has to be copied.
+            // As much as is at hand, because a partly taken buffer has to be copied.
             let piece = match lent.body.at_hand(PIECE_SIZE, terms) {
                 Some(piece) => piece,
                 None if size > 0 => break,
                 None => {
-                    // The client takes its time: the server may begin meanwhile.
+                    // The client is slow, so the server gets the head and may begin meanwhile.
                     if let Some(head) = head.take() {
                         write(&connection, &mut [head], timeout).await?;
                     }
@@ -305,7 +305,7 @@ async fn send(
                 break;
             };
             if is_kept && lent.seen.len() + piece.len() <= kept_max {
-                // Its buffer serves whoever reads next.
+                // The buffer of the piece is reused, so the piece is copied.
                 lent.seen.push_copy(&piece);
             } else {
                 (is_kept, lent.seen) = (false, Pieces::default());
@@ -322,9 +322,10 @@ async fn send(
             parts.push(framing.end());
         }
         write(&connection, &mut parts, timeout).await?;
-        // The buffer serves whoever reads next.
+        // The buffers are reused.
         parts.into_iter().for_each(|part| event_loop.buffers.give_back_bytes(part));
-        // Others go first, and this one has more at hand then. Once a turn has copied enough, that is the next one.
+        // Other tasks run first, after which more of the body is at hand. Once this turn has copied enough, sending goes on in the next
+        // one.
         match event_loop.budget.may_copy(size) {
             _ if is_over => {}
             true => tw_rt::requeue().await,
@@ -351,7 +352,7 @@ async fn send_content(
         let Some(mut piece) = piece.map_err(SendError::Client)? else {
             return Ok(stream.send(Bytes::new(), StreamEnd::WithThis)?);
         };
-        // Small pieces that are there go as one frame, and the last one says that it is, if that is known by now.
+        // Small pieces at hand leave as one frame, which also has the end of the body if that is known by now.
         at_hand = lent.body.at_hand(PIECE_SIZE, terms);
         while piece.len() < GATHERED_MAX
             && let Some(Ok(Some(more))) = &at_hand

@@ -75,7 +75,7 @@ mod tests {
         runtime.expect("a runtime can be built").block_on(async {
             let mut slow = SpillDelay::default();
             assert!(wait(&mut slow).await >= WAIT_MAX);
-            // Its time is used up, however little it takes from then on.
+            // The time for waiting is used up, however slowly the client reads from then on.
             slow.taken(1000);
             let mut cx = Context::from_waker(std::task::Waker::noop());
             assert!(slow.poll_over(&mut cx).is_ready());

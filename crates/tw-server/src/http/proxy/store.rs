@@ -168,7 +168,7 @@ impl StoredBody {
         let piece = self.body.next(want, r).await?;
         // Should this future be dropped while the disk is waited for, the copy is lost with it.
         let Some(mut copy) = self.copy.take() else { return Ok(piece) };
-        // The last piece is the end: nobody may come back to see that.
+        // The copy is completed with the last piece, because the end may never be asked for.
         let is_last = piece.is_none() || self.body.len() == Some(0);
         copy.buffer.push(piece.clone().unwrap_or_default());
         let stored = if is_last {
@@ -262,7 +262,8 @@ impl StoreCopy {
                 self.buffer.keep_file();
                 Ok(())
             }
-            // Another file system: the copy is copied to a name beside its own. The first one goes with the spool.
+            // The store is on another file system, so the copy is copied to a name beside its own. The first copy is removed with the
+            // spool.
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 let number = NEXT_COPY.fetch_add(1, Relaxed);
                 let copy_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
@@ -274,7 +275,7 @@ impl StoreCopy {
                 }
                 let renamed = disk.rename(account, &copy_path, path).await;
                 if renamed.is_err() {
-                    // The first error says more.
+                    // The error of the rename is more useful than one of the removal.
                     let _ = disk.unlink(account, &copy_path).await;
                 }
                 renamed

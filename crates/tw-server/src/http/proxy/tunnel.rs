@@ -76,7 +76,7 @@ impl Upgraded for Tunnel {
             }
             .await;
             r.count_sent(usize::try_from(relayed.to_client).unwrap_or(usize::MAX));
-            // The heads, and what came right behind that of the response, were counted on the link.
+            // The connection has counted both heads, and the bytes that came directly behind that of the response.
             let (sent, received) = connection.traffic();
             let sent = sent + relayed.to_server;
             let received = received + relayed.to_client.saturating_sub(answer_len);

@@ -79,7 +79,7 @@ impl RequestTrace {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            // All zero is no identifier.
+            // Zero is not a valid identifier.
             trace_id: std::iter::repeat_with(random_id).find(|id| *id != [0; 16]).unwrap_or([1; 16]),
             span_id: random_span_id(),
             parent: None,

@@ -31,7 +31,7 @@ pub fn is_gzip_allowed(r: &Request) -> bool {
     if r.head.has(Known::Via) && !is_proxied_allowed(r, rules.proxied) {
         return false;
     }
-    // A pattern that was given up counts as a match: what cannot be told is not compressed.
+    // A pattern whose search gives up counts as a match, so in case of doubt the response is not compressed.
     agent.is_none_or(|agent| rules.disable.iter().all(|regex| regex.is_match(agent) == Ok(Match::No)))
 }
 

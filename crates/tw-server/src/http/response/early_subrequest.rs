@@ -235,7 +235,7 @@ impl EarlySubrequest {
         }
         if let Some(piece) = self.state.pieces.borrow_mut().pop_front() {
             self.state.buffered.set(self.state.buffered.get() - piece.len());
-            // There may be room now.
+            // The buffer may have room now.
             self.woken.store(true, Relaxed);
             return Poll::Ready(Ok(Some(piece)));
         }
@@ -264,7 +264,7 @@ impl EarlySubrequest {
         };
         self.woken.store(false, Relaxed);
         if future.as_mut().poll(&mut Context::from_waker(own)).is_ready() {
-            // The permit stays: what is kept of the response is counted by it.
+            // The permit is kept, because it accounts for the buffered response.
             self.future = None;
         }
     }

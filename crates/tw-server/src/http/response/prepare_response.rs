@@ -161,7 +161,7 @@ pub(super) fn remove_description(r: &mut Request) {
 pub fn is_of_stored_content(name: &[u8]) -> bool {
     matches!(Known::find(name), Some(Known::Expires | Known::ETag | Known::LastModified))
         || ends_with(name, b"Cache-Control")
-        // For some caches only, as `CDN-Cache-Control` is (RFC 9213).
+        // Some fields are for certain caches only, as `CDN-Cache-Control` (RFC 9213).
         || ends_with(name, b"Surrogate-Control")
 }
 

@@ -49,7 +49,7 @@ impl Step<'_> {
             AccessDecision::Pass => Self::PASS,
             AccessDecision::Granted => Self::Now(Outcome::PhaseDone),
             AccessDecision::Forbidden(why) => {
-                // With `satisfy any` nothing is forbidden before all handlers were asked.
+                // With `satisfy any` access is not forbidden before all handlers were asked.
                 if r.plan().core.access.satisfy == Satisfy::All {
                     r.log(Level::Error, format_args!("{why}"));
                 }

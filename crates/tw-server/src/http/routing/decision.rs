@@ -24,7 +24,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
         }
         Outcome::Status(code) => match error_response::respond(r, code, generation) {
             error_response::ErrorResponse::Respond(body) => {
-                // The response to a malformed one is there already; that the connection is closed is said with it.
+                // A malformed body has its error response already, which also announces that the connection is closed.
                 let _ = request_body::read::discard(r);
                 NextStep::Respond(body)
             }
@@ -89,7 +89,7 @@ pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Ne
 /// Ends a request that goes round in circles.
 pub(super) fn loops(r: &mut Request, what: std::fmt::Arguments<'_>) -> NextStep {
     r.log(Level::Error, format_args!("rewrite or internal redirection cycle {what}"));
-    // No error page again: looking it up may be what goes round in circles.
+    // No error page is used again, because looking it up may be what loops.
     r.state.after = r.state.after.or_close();
     NextStep::Respond(error_response::builtin(r, 500))
 }

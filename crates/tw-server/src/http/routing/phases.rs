@@ -227,7 +227,7 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
                 (is_granted, refused) = (true, None);
             }
             Outcome::PhaseDone => {}
-            // All but a client that is gone.
+            // All of these but the status of a client that is gone (499).
             Outcome::Status(code @ 400..=498)
                 if rule.satisfy == Satisfy::Any && handler.access_purpose() == AccessPurpose::Admission =>
             {
@@ -291,7 +291,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     };
     let next = enter(r, generation, plan);
     let found = generation.plan(plan);
-    // No location is found by a name that is longer than the URI but the one to which that lacks the slash.
+    // A prefix is longer than the URI only if the URI lacks its final slash.
     let is_plain = found
         .written
         .as_ref()
@@ -337,7 +337,7 @@ impl LocationTests for RequestTests<'_> {
 
     fn is_set(&mut self, plan: PlanId) -> Result<bool, FailedTest> {
         let Some(predicate) = &self.generation.plan(plan).predicate else { return Ok(false) };
-        // Only what this evaluation does counts.
+        // Only errors of this evaluation count.
         self.r.bindings.take_eval_status();
         let is_set = predicate.is_set(self.r);
         match self.r.bindings.take_eval_status() {

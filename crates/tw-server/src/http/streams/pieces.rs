@@ -65,7 +65,7 @@ impl PieceReader {
         // The source of the body may have work to do at its end.
         while bytes.len() + gathered.as_ref().map_or(0, Vec::len) < GATHER_MAX || body.is_empty() {
             match poll_once(body.next(GATHER_MAX, r)).await {
-                // None yet.
+                // No bytes are ready yet.
                 Poll::Ready(Ok(Some(more))) if more.is_empty() => break,
                 Poll::Ready(Ok(Some(more))) => {
                     gathered
@@ -100,7 +100,7 @@ pub(crate) fn response_body(
         r.log(Level::Error, format_args!("protocols cannot be switched in {protocol}"));
         return Err(SendError::Body(io::Error::other(crate::http::body::AlreadyLogged)));
     }
-    // To a client that has asked for another protocol, a 2xx would mean that this is one.
+    // A 2xx response would tell a client that requested a tunnel that it has one.
     if intent == Intent::Tunnel && (200..300).contains(&r.response.status) {
         r.log(Level::Info, format_args!("no handler has switched to the protocol that the client requested"));
         r.response.reset(NOT_IMPLEMENTED);

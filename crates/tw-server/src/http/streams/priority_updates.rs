@@ -21,7 +21,7 @@ impl PriorityUpdates {
         let priority = Priority::default().with(value);
         let mut updates = self.0.borrow_mut();
         if updates.len() >= UPDATES_MAX && !updates.contains_key(&stream) {
-            // Most likely the oldest stream has ended.
+            // The oldest stream has most likely ended.
             updates.pop_first();
         }
         updates.insert(stream, priority);

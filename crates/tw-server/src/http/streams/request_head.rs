@@ -65,7 +65,7 @@ pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: StreamPro
     if let Err(wrong) = read {
         let said = RejectionText { head: &r.head, wrong };
         r.log(Level::Info, format_args!("{said} while reading client request {part}"));
-        // As far as the path was good, an error page may use it.
+        // An error page may use the part of the URI that was valid.
         let Request { head, uri, .. } = &mut *r;
         uri.path.extend_from_slice(head.path());
         uri.args.extend_from_slice(head.args());
@@ -180,7 +180,7 @@ fn read_line(r: &mut Request, line: &[u8], group: &ListenGroup) -> Result<(), He
             choose_server(r, group);
             Ok(())
         }
-        // An empty line, or one that says that fields follow.
+        // The line is empty, or announces that fields follow.
         Progress::NeedMore => Err(HeadError::InvalidRequest),
     }
 }

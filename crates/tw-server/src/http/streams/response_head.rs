@@ -72,7 +72,7 @@ static IS_OF_NAME: [bool; 256] = {
 // ends.
 fn harmless(value: &[u8]) -> Cow<'_, [u8]> {
     let is_harmless = |byte: u8| (byte == b'\t') | (byte >= b' ') & (byte != 0x7f);
-    // Without an early end, many bytes are looked at with one instruction.
+    // The whole value is checked without an early exit, so that many bytes are checked by one instruction.
     if value.iter().fold(true, |all, &byte| all & is_harmless(byte)) {
         return value.trim_ascii().into();
     }

@@ -70,7 +70,7 @@ impl BodyStream {
     fn widen(&self) {
         match self {
             Self::H2(stream) => stream.widen(),
-            // Its window is the size of the buffer that is configured.
+            // The window of a stream of HTTP/3 always has the configured size of the buffer.
             Self::H3(_) => {}
         }
     }

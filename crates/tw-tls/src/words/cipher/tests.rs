@@ -69,7 +69,7 @@ fn unsupported_suites_are_noted() {
             &["AES128-SHA", "DHE-RSA-AES256-GCM-SHA384"],
         ),
         ("HIGH:kEDH:RC4:3DES", &["kEDH", "RC4", "3DES"]),
-        // Killed or removed afterwards: nobody wants it.
+        // Suites that are killed or removed afterwards are not wanted.
         ("HIGH:kEDH:RC4:!kEDH:-RC4", &[]),
         ("EECDH+AESGCM:EDH+AESGCM:RSA+AES", &["EDH+AESGCM", "RSA+AES"]),
         ("UNKNOWN-WORD:HIGH:!ALSO-UNKNOWN", &["UNKNOWN-WORD"]),

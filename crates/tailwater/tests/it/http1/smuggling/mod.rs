@@ -70,10 +70,10 @@ impl Lane<'_> {
     /// readers agree.
     fn pass(&self, bytes: &[u8]) -> Result<Vec<Seen>, String> {
         let mut client = tw_testkit::Client::connect(self.server.addr_of(self.nth)).unwrap();
-        // Whoever is refused early is not read to the end.
+        // A client that is refused early cannot send all bytes.
         let _ = client.send(bytes);
         let _ = client.read_until_close();
-        // Nobody waits for more of a request whose client has gone.
+        // Once the client has gone, the server waits for no more of its request.
         drop(client);
         let mut all = Vec::new();
         for got in self.origin.take() {
@@ -105,7 +105,7 @@ fn lanes(more: &str) -> (Server, Vec<Recorder>) {
                      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection; }} }}"
         )
     });
-    // Whoever says nothing more has said all of it.
+    // A client that sends nothing for that long has sent everything.
     let times = "client_header_timeout 200ms; client_body_timeout 200ms; keepalive_timeout 50ms;";
     let http = format!("{times} {more} {}", servers.collect::<String>());
     (start(server(), &http), recorders)
@@ -194,7 +194,7 @@ fn unrequested_upgrade_opens_no_tunnel() {
                 conn.reader.read_exact(&mut some).unwrap();
             }
             conn.send(&said);
-            // What comes through the tunnel goes back.
+            // The origin sends back what comes through the tunnel.
             let mut all = Vec::new();
             let _ = conn.reader.read_to_end(&mut all);
             conn.send(all);

@@ -186,7 +186,7 @@ const WHOLE: &[(&str, &[&str])] = &[
         "DELETE /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 33\r\n\r\n@",
         &["DELETE /1 a GET /marker HTTP/1.1\r\nHost: a\r\n\r\n"],
     ),
-    // What is left out on the way: extensions, trailers, and how the client cut its chunks.
+    // Not forwarded: chunk extensions, trailers, and the sizes of the client's chunks.
     (
         "POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=\"y\r\n0\r\n\r\nhello\r\n0\r\n\r\n@",
         &[],

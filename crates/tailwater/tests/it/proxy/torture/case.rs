@@ -48,7 +48,7 @@ pub(super) enum Step {
 /// Behaviour of the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    // What a server may do.
+    // Valid responses.
     Length,
     InPieces,
     Chunked,
@@ -57,15 +57,15 @@ pub(super) enum Answer {
     Http10,
     Interim,
     ByteByByte,
-    // What gets to the client all the same.
+    // Responses that are wrong, but reach the client all the same.
     ClosesUnasked,
     MoreThanLength,
     MoreThanChunks,
     BodyOfHead,
     BodyOf304,
-    // What may or may not, because the request was not read.
+    // A response that may or may not reach the client, because the request was not read.
     Unread,
-    // What does not begin.
+    // Responses that do not begin.
     CutHead,
     Reset,
     Garbage,
@@ -77,7 +77,7 @@ pub(super) enum Answer {
     EndlessInterim,
     Switches,
     Silent,
-    // What does not end.
+    // Responses that do not end.
     CutBody,
     CutChunks,
     ResetBody,

@@ -117,7 +117,7 @@ fn send(stream: &mut TcpStream, case: &Case) -> Result<(), Failed> {
     };
     let piece = if case.manner == Manner::SlowToSend { all.len() / 5 + 1 } else { all.len() };
     for piece in all[..until].chunks(piece) {
-        // Whoever answers early need not take the rest.
+        // A server that answers early need not read the rest.
         match stream.write_all(piece) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

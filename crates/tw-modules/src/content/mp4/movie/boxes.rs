@@ -115,7 +115,7 @@ impl Moov {
             ParsedHeader::End => Ok(None),
             ParsedHeader::NeedMore => Err(Fault::Truncated),
             ParsedHeader::Box(header) => {
-                // Both are at most the length of `rest`.
+                // Both sizes are at most the length of `rest`.
                 let end = rest.start + header.size as usize;
                 let content = rest.start + header.header_len as usize..end;
                 rest.start = end;

@@ -214,7 +214,7 @@ pub(super) fn cut_sizes(
             return Err(Fault::In("too large mp4 end samples size"));
         }
     }
-    // At most what it was.
+    // The new count is at most the old one, so the cast is exact.
     sizes.count = count as u32;
     if uniform == 0 {
         sizes.table.rows.start += samples.start as usize * 4;

@@ -43,7 +43,7 @@ fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
         let duration = moov.u32(row + 4);
         let length = u64::from(count) * u64::from(duration);
         if time < length {
-            // Less than `count`, which is 32 bits long; a duration of 0 makes no length.
+            // The result is less than `count`, which has 32 bits; a duration of 0 does not get here.
             let within = (time / u64::from(duration)) as u32;
             return Ok(Found { row, before, within });
         }

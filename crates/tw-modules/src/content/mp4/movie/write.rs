@@ -135,7 +135,7 @@ impl Writer<'_> {
                 w.out.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 1]);
                 w.out.extend_from_slice(&track.movie_duration.to_be_bytes());
                 w.out.extend_from_slice(&track.prefix.to_be_bytes());
-                // At normal speed.
+                // The media rate is normal speed.
                 w.out.extend_from_slice(&[0, 1, 0, 0]);
             });
         });

@@ -195,7 +195,7 @@ impl SsiPage {
     fn take_piece(&mut self, piece: io::Result<Option<Bytes>>, r: &mut Request) -> io::Result<Option<Bytes>> {
         if let Ok(Some(piece)) = piece {
             match &mut self.include {
-                // A page of which nothing is left was not empty: it says so with a piece without bytes.
+                // A page of which filters leave nothing was not empty, and shows that by a piece without bytes.
                 Some(Part::Response { stub, .. }) => *stub = None,
                 Some(Part::Value { head, value, .. }) => {
                     if value.len() + piece.len() > head.buffer_size {

@@ -19,7 +19,7 @@ pub(super) fn number(one: u64, other: u64) -> u64 {
     let from = one.min(other);
     let to = one.max(other);
     let count = u128::from(to - from) + 1;
-    // Of 128 bits, the rest of the division favours no number by more than one in 2^64.
+    // With 128 random bits, the remainder favours no number by more than one in 2^64.
     from + (u128::from_be_bytes(random_id()) % count) as u64
 }
 

@@ -282,7 +282,7 @@ impl FastCgiCodec {
         if progress == Progress::NeedMore {
             return Ok((taken, None));
         }
-        // A connection cannot become anybody else's: it has records.
+        // A FastCGI connection cannot become a tunnel, because it consists of records.
         if head.status() == 101 {
             return Err(UpstreamFailure::Invalid("upstream sent invalid status \"101\"".into()));
         }

@@ -86,7 +86,7 @@ impl Http2Codec {
             return Err(cut_short());
         }
         if has_body {
-            // As nginx: nothing comes, and that is known.
+            // As in nginx, the body is known to be empty.
             answer.content_length = Some(0);
         }
         (self.stage, self.left) = (ResponseStage::Over, Some(0));

@@ -270,7 +270,7 @@ mod tests {
         let (status, value, said, end) = read("END\r\n");
         assert_eq!((status, &*value, end), (404, "", Ok(true)));
         assert_eq!(said, ["key: \"key\" was not found by memcached"]);
-        // Another value nobody has asked for.
+        // A second value follows that was not requested.
         let (_, value, said, end) = read("VALUE key 0 5\r\nhello\r\nVALUE key 0 1\r\n");
         assert_eq!((&*value, end), ("hello", Ok(false)));
         assert_eq!(said, ["memcached sent invalid trailer"]);

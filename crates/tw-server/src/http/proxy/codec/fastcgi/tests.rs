@@ -252,7 +252,7 @@ fn whole_response_at_hand_is_taken_at_once() {
         assert_eq!(whole.as_deref(), expected.map(str::as_bytes), "{rest:?}");
         assert_eq!(codec.keeps_alive() && input.is_empty(), expected.is_some());
     }
-    // The last piece of a body that says its length, and its end behind it.
+    // The last piece of a body with a length is followed by its end.
     let bytes = [out(b"Content-Length: 4\r\n\r\n"), out(b"bo"), out(b"dy"), end()].concat();
     let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
     let mut input = Bytes::from(bytes);
