@@ -70,7 +70,7 @@ pub(crate) const MAIN: &[Opt] = &[
     ),
 ];
 
-// For all commands with certificates.
+// Options of all commands with certificates.
 const TLS: Opt = with(
     &["--tls"],
     ("name", Kind::Text),

@@ -142,7 +142,7 @@ impl Sockets {
         let (ports, files): (Vec<_>, Vec<_>) = wanted.partition(|(addr, _)| addr.inet().is_some());
         for path in files.iter().filter_map(|(addr, _)| socket_file(addr)).filter(|path| is_left_behind(path))
         {
-            // If that fails, so does bind(), which says what is in the way.
+            // If this fails, bind() fails, too, and reports the reason.
             let _ = fs::remove_file(path);
         }
         let mut opened = HashMap::new();
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(of_loops(&one, 1), [1]);
         let three = one.next(&groups, 3, &console).unwrap();
         assert_eq!(of_loops(&three, 3), [1, 1, 1]);
-        // A socket that is open may have datagrams: somebody reads it.
+        // An open socket may have datagrams, so a loop has to read it.
         let two = three.next(&groups, 2, &console).unwrap();
         assert_eq!(of_loops(&two, 2), [2, 1]);
     }

@@ -47,7 +47,7 @@ impl Authority {
             Some(authority) if !authority.is_over(now()) => authority,
             found => {
                 if found.is_some() {
-                    // Its certificates are over, too.
+                    // The certificates of an expired authority are invalid, too.
                     let removed = fs::remove_dir_all(&directory);
                     removed.map_err(|error| Fault::call("rmdir()", &shown(&directory), &error))?;
                 }

@@ -63,7 +63,7 @@ fn ask(prompt: &str) -> Result<Vec<u8>, Fault> {
 pub(crate) fn read_line() -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if io::stdin().is_terminal() {
-        // Ctrl-C may end a line of a terminal, so a line is what one read returns.
+        // Ctrl-C may end a line of a terminal, so the result of one read is a line.
         line.resize(LINE_MAX, 0);
         let length = io::stdin().lock().read(&mut line).map_err(failed)?;
         line.truncate(length);

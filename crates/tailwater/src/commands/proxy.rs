@@ -205,7 +205,7 @@ impl Origin {
             return Self::named(scheme, "localhost", "localhost", port, &text);
         }
         let (name, port) = match authority.rsplit_once(':') {
-            // Else it is part of an IPv6 address.
+            // Otherwise the colon is part of an IPv6 address.
             Some((name, port)) if !port.ends_with(']') => {
                 let digits = port.bytes().all(|byte| byte.is_ascii_digit());
                 let port = port.parse().ok().filter(|port| digits && *port > 0);
@@ -249,7 +249,7 @@ impl Origin {
     /// A server at a socket of this machine.
     fn unix(scheme: Scheme, path: &str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path).trim_end_matches(':');
-        // In URLs, what follows a colon is the path of the request.
+        // In URLs, a colon separates the socket from the path of the request.
         if path.contains(":/") || session::quoted(path.as_bytes()).is_none() {
             return None;
         }
@@ -331,7 +331,7 @@ fn host_and_redirects<'a>(
     scheme: Scheme,
     sent: SentHost,
 ) -> Result<(&'a str, String), Fault> {
-    // A certificate is for one name, so that is what is asked for.
+    // A certificate is for the name of the origin, so that name is sent.
     match if scheme == Scheme::Https { SentHost::Origin } else { sent } {
         SentHost::Client => Ok(("$asked_host", String::new())),
         SentHost::Origin => {

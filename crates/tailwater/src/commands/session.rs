@@ -120,7 +120,7 @@ pub(crate) fn print(text: &str) {
 
 /// The addresses by which other machines most likely reach this one: those it would have as their client.
 fn own_addresses() -> Vec<IpAddr> {
-    // Of documentation: nothing is sent when a datagram socket is connected.
+    // Addresses reserved for documentation: connecting a datagram socket sends nothing.
     const FAR: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
     let own = |(any, far): (&str, &str)| -> io::Result<IpAddr> {
         let socket = UdpSocket::bind(any)?;

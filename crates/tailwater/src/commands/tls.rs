@@ -194,7 +194,7 @@ fn names(words: &[Vec<u8>]) -> Result<Vec<Identifier>, Fault> {
 
 /// Returns true if the local authority issues for these names; a public one does for others, and none for a mixture.
 fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
-    // Without a dot it is in no domain for which a public authority issues.
+    // A name without a dot is in no domain for which a public authority issues certificates.
     if let Some(bare) = names
         .iter()
         .find(|name| !is_local(name) && matches!(name, Identifier::Dns(text) if !text.contains('.')))

@@ -100,7 +100,7 @@ impl WatchThread {
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             serve(&received, |found| {
-                // Without a listener the next wait ends; a full counter wakes as well.
+                // If the receiver is gone, the next wait ends; a full counter wakes it as well.
                 let _ = send_change.send(found);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });

@@ -157,7 +157,7 @@ impl DirectoryLocks {
             let opened = match directory.purpose {
                 purpose if purpose.is_member() && !member_directories::answers_in_time(path) => continue,
                 DirectoryPurpose::Member => match open(path) {
-                    // The cache says so.
+                    // The cache reports this error.
                     Err(_) => continue,
                     opened => opened,
                 },
@@ -177,13 +177,13 @@ impl DirectoryLocks {
                         let opened =
                             open_device(path, Access::Write).or_else(|_| open_device(path, Access::Read));
                         match opened {
-                            // Something else has it.
+                            // Another program uses the device.
                             Err(error)
                                 if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) =>
                             {
                                 Err(error)
                             }
-                            // The cache says so.
+                            // The cache reports this error.
                             Err(_) => continue,
                             opened => opened,
                         }
@@ -206,7 +206,7 @@ impl DirectoryLocks {
                         fault.hint("a device of a cache is mounted nowhere, and nothing else uses it")
                     );
                 }
-                // Made when it is first needed.
+                // The directory is created when it is first needed.
                 Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(Refusal::Failed(error)) => {
                     let path = path.display();

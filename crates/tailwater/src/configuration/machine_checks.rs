@@ -36,7 +36,7 @@ fn absent(subjects: HashSet<MachineSubject>) -> HashSet<MachineSubject> {
     for _ in 0..THREADS.min(count) {
         let queue = queue.clone();
         let sender = sender.clone();
-        // A thread whose answer does not come in time is left to the end of the process.
+        // A thread that does not finish in time ends with the process.
         let started = thread::Builder::new().spawn(move || {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();

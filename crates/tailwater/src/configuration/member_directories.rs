@@ -92,7 +92,7 @@ pub(crate) fn check_devices(config: &Config, console: &Console) {
         let device = path(device.path.to_bytes());
         let said = match answers_in_time(device) {
             true if fs::metadata(device).is_ok() => tw_modules::check_device(device).err(),
-            // Said when it was opened.
+            // The error was reported when the device was opened.
             true => None,
             false => Some("does not answer".to_owned()),
         };

@@ -121,7 +121,7 @@ pub(crate) fn redirect_stderr(main: &MainSettings) {
         return;
     }
     let log = main.error_log.iter().find_map(|target| target.target.path());
-    // The log is open for messages already; a failure here only loses what would be written past it.
+    // The log is open for messages already, so a failure here only loses other output to standard error.
     if let Some(Ok(log)) = log.map(open_log) {
         let _ = rustix::stdio::dup2_stderr(&log);
     }
@@ -176,7 +176,7 @@ mod tests {
         let log = dir.write("access.log", "").unwrap();
         let owner = fs::metadata(&log).unwrap().uid();
         std::os::unix::fs::symlink(&log, dir.join("link")).unwrap();
-        // Somebody else's number, which only root could give files to; links are left alone before that matters.
+        // Only root could give files to this other user, but links are skipped before that matters.
         let other = Identity { uid: owner + 1, gid: 0, groups: Vec::new() };
         give(&dir.join("link"), &other).unwrap();
         assert_eq!(fs::metadata(&log).unwrap().uid(), owner);

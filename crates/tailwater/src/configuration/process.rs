@@ -40,7 +40,7 @@ pub(crate) struct Process {
 /// Becomes `identity` for good. The calling thread must be the only one.
 pub(crate) fn assume(identity: &Identity, console: &Console) -> Result<(), Fault> {
     identity.assume()?;
-    // Otherwise the kernel lets a process that gave up privileges leave no core file.
+    // Otherwise the kernel writes no core file of a process that gave up privileges.
     if let Err(error) = limits::allow_core_files() {
         let errno = Errno::from(&error);
         console.report(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
@@ -78,7 +78,7 @@ impl Process {
         };
         let affinity = affinity(&loaded.config.main)
             .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")));
-        // Both have been looked up: all that is wrong is said.
+        // Both were looked up before, so that the errors of both are reported.
         let identity = identity.transpose().ok()?;
         let affinity = affinity.ok()?;
         if let Affinity::Masks(masks) = &affinity
@@ -145,7 +145,7 @@ pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
     {
         alert(format!("setpriority({})", main.priority), &error);
     }
-    // Also for files, which the next configuration may lock (hot_lock_size).
+    // The limit is for files as well, which the next configuration may lock (hot_lock_size).
     limits::raise_locked_memory();
     let connections = main.worker_connections.saturating_mul(main.worker_count() as u64);
     if let Some(limit) = limits::open_files().filter(|limit| connections > *limit) {
@@ -165,7 +165,7 @@ fn reserve_descriptors(connections: u64) {
     let wanted = connections.saturating_mul(2).saturating_add(DESCRIPTORS_OF_PROCESS).min(DESCRIPTORS_MAX);
     let wanted = limits::open_files().map_or(wanted, |limit| wanted.min(limit));
     let last = i32::try_from(wanted).unwrap_or(i32::MAX).saturating_sub(1);
-    // Without it, the table grows when it has to. The copy is closed at once.
+    // A duplicate with a high number makes the kernel grow the table now, instead of when it has to. It is closed at once.
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last);
 }
 
@@ -173,7 +173,7 @@ fn reserve_descriptors(connections: u64) {
 // DIFF(nginx): one process holds the connections of all loops, for which the usual soft limit is too small.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // A refusal leaves the limit as it was, and set_limits() says so if that is too small.
+    // If this is refused, the limit stays, and set_limits() reports whether it is too small.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

@@ -163,7 +163,7 @@ impl WatchdogThread {
                 // The hook of panics holds a sender for good.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            // Behind the panic that broke it, whose report was sent before.
+            // The report follows that of the panic that broke the process, which was sent before.
             if let Some(what) = self.common.broken.get().copied() {
                 while let Ok(Event::Panic(panic)) = self.waiting.try_recv() {
                     self.report_panic(&panic);
@@ -204,7 +204,7 @@ impl WatchdogThread {
         if hanging.is_empty() {
             return;
         }
-        // At once: names can wait, and the others.
+        // The hung threads are examined at once: names and other threads can wait.
         let ids: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
         let first = threads::inspect(&ids);
         let log = self.common.log();
@@ -218,7 +218,7 @@ impl WatchdogThread {
             );
         }
         self.symbols.with(|names| {
-            // On a machine so busy that a loop hangs, the others may take long to tell.
+            // On a machine so busy that a loop hangs, the other threads may take long to respond.
             for line in threads::lines(first, names) {
                 tw_log::alert!(log, "{line}");
             }

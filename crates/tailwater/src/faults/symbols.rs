@@ -254,7 +254,7 @@ fn short_file(file: &str) -> &str {
     let found = ROOTS.iter().find_map(|root| file.find(root).map(|at| (root, &file[at + root.len()..])));
     match found {
         Some((&"/crates/", rest)) => rest,
-        // Then comes the name of the registry, or of the compiler's version.
+        // The name of the registry follows, or that of the compiler's version.
         Some((_, rest)) => rest.split_once('/').map_or(rest, |(_, rest)| rest),
         None => file.strip_prefix("./").unwrap_or(file),
     }
@@ -327,7 +327,7 @@ mod tests {
         let frames = here();
         let line = Symbols::open().with(|names| names.line(frames.addresses()));
         assert!(line.contains("faults::symbols::tests::here (tailwater/src/faults/symbols.rs:"), "{line}");
-        // Without the file there are addresses.
+        // Without the file, frames are shown as addresses.
         let line =
             Symbols { file: None, program: stack::program() }.with(|names| names.line(frames.addresses()));
         assert!(line.starts_with("tailwater+0x"), "{line}");

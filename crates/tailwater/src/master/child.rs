@@ -280,7 +280,7 @@ impl Child {
         let until = if self.serves { deadline.min(self.silence.next_look()) } else { deadline };
         let timeout = Timespec::try_from(until.saturating_duration_since(now)).ok();
         let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(inbox, PollFlags::IN)];
-        // A poll that fails is over at once; the next look at the descriptors tells why, or the deadline passes.
+        // If polling fails, the next read from the descriptors reports why, or the deadline passes.
         let _ = poll(&mut fds, timeout.as_ref());
         now < deadline
     }

@@ -216,7 +216,7 @@ pub(super) fn report_refusal(master: Pid, why: &[Fault]) {
 /// A connection to `master` with what is wanted.
 fn connect(master: Pid, request: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
-    // Any process can take the name.
+    // Any process can take the name of the socket.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }

@@ -138,7 +138,7 @@ impl Handover {
 
     /// Takes over other files of a certificate.
     pub(super) fn renew(&mut self, files: &MemoryFiles) {
-        // Before anything moves: what is concealed is known by its place.
+        // Concealed memory is identified by its address, so it is released before the texts move.
         self.concealed.clear();
         files.iter().for_each(|(name, text)| self.files.insert(name, text));
         self.concealed = conceal(&self.files);

@@ -54,7 +54,7 @@ mod tests {
             is_too_long = silence.is_too_long(now);
         }
         assert_eq!(looks, [3, 6, 9, 10]);
-        // Many looks are no more than few.
+        // Frequent looks do not shorten the time.
         let mut silence = LivenessTimer::begin(start);
         let millis = |ms| start + Duration::from_millis(ms);
         assert!((1..10_000).all(|ms| !silence.is_too_long(millis(ms))));

@@ -110,7 +110,7 @@ impl Master {
 
     /// Takes note of every child that has ended; under process number 1 there may be others than ours.
     fn reap(&mut self) {
-        // A process that serves itself has no children but the programs of others, who wait for them.
+        // A server without worker processes has no children of its own, only programs of its modules, which wait for them.
         if matches!(self.serving, Serving::InProcess(..)) && !getpid().is_init() {
             return;
         }
@@ -124,7 +124,7 @@ impl Master {
 
     /// Ends everything that still runs, and writes the logs to their end.
     fn end(mut self) {
-        // No client is accepted any more, and waiting ones must not wake this up all the time.
+        // No client is accepted any more, and waiting clients must not wake the master all the time.
         self.control = None;
         if let Some(api) = self.control_api.take() {
             api.close(self.binaries.new_one().is_some());

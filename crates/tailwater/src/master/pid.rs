@@ -71,7 +71,7 @@ impl PidFile {
                 // The directory belongs to another user, but the file may be ours.
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                     overwrite(path).map_err(|other| match other.kind() {
-                        // There is no file: why there is none is said.
+                        // The file does not exist, so the first error has the reason.
                         io::ErrorKind::NotFound => error,
                         _ => other,
                     })
@@ -95,7 +95,7 @@ impl PidFile {
     }
 
     fn rename(&mut self, name: Name) -> Result<(), String> {
-        // Never /dev/null.
+        // /dev/null is never renamed.
         if self.name == name || !self.file.metadata().is_ok_and(|found| found.is_file()) {
             return Ok(());
         }
@@ -133,8 +133,8 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_ours() && fs::remove_file(self.place(self.name)).is_err() {
-            // A server that gave up its privileges may not remove it from /run, but it may empty it, so that nobody
-            // sends a signal to whoever gets the number next.
+            // A server that gave up its privileges may not be able to remove the file from /run, but it may empty it, so that no signal is
+            // sent to the next process with this number.
             let _ = self.file.set_len(0);
         }
     }
@@ -151,7 +151,7 @@ fn replace(path: &Path) -> io::Result<File> {
     temp_path.push(format!(".{}", std::process::id()));
     let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temp_path);
     let file = create().or_else(|error| match error.kind() {
-        // Of a process that had our number and was killed right here.
+        // The file is from a process that had the same number, and was killed at this point.
         io::ErrorKind::AlreadyExists => fs::remove_file(&temp_path).and_then(|()| create()),
         _ => Err(error),
     })?;
@@ -256,7 +256,7 @@ fn send(pid: Pid, order: SignalCommand) -> Result<(), Fault> {
 /// Returns `true` if a process of this number is certainly not the server that wrote the file.
 // DIFF(nginx): a number outlives its process, and the next process to get it is not sent a signal for that.
 fn is_other_process(pid: Pid, path: &Path) -> bool {
-    // nginx closes the file; its master says what it is.
+    // nginx closes the file, but its master process has a title.
     let is_nginx = || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"nginx: "));
     has_open(pid, path) == Some(false) && !is_nginx()
 }
@@ -372,7 +372,7 @@ mod tests {
         let expected = format!("invalid PID number \"\" in \"{}\"", path.display());
         assert_eq!(read(&path).unwrap_err().message, expected);
 
-        // Nor does a directory do.
+        // A directory is no pid file, either.
         let expected = format!("open() \"{}\" failed (21: Is a directory)", dir.path().display());
         assert_eq!(create(dir.path()).unwrap_err().message, expected);
         let expected = format!("read() \"{}\" failed (21: Is a directory)", dir.path().display());

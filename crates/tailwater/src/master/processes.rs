@@ -172,7 +172,7 @@ impl MasterLink {
                     told.extend(KnownProcess::read(&message, socket));
                 }
                 Ok((0, _)) => return None,
-                // Of another version.
+                // A message of another version is ignored.
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => return None,
@@ -323,7 +323,7 @@ impl Processes {
     /// Ready when [`follow`](Self::follow) has something.
     pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let links = self.old.iter().chain(&self.new).map(|link| PollFd::new(&link.socket, PollFlags::IN));
-        // The end is told always.
+        // The end of a socket is always reported.
         let ends = self.all.iter().filter_map(|process| process.socket.as_ref());
         links.chain(ends.map(|socket| PollFd::new(socket, PollFlags::empty())))
     }
@@ -405,7 +405,7 @@ mod tests {
         let socket = second.all[0].socket().unwrap();
         packet::send(socket, b"x", None, SendFlags::DONTWAIT).unwrap();
         assert_eq!(packet::receive(&of_one, &mut [0; 9]).unwrap().0, 1);
-        // Over a third binary, what the first one says still arrives.
+        // Messages of the first binary still arrive by way of a third one.
         let mut third = new_binary(&mut second);
         let (three, of_three) = serving(&mut third);
         second.follow();
@@ -419,7 +419,7 @@ mod tests {
         third.follow();
         assert!(third.is_old_leaving());
         assert_eq!(gone(&third), [one]);
-        // With the third binary and its process, the second one receives again.
+        // When the third binary ends together with its process, the second one receives again.
         drop((third, of_three));
         second.follow();
         assert_eq!(second.receiver(), Some(two));
@@ -435,7 +435,7 @@ mod tests {
         let mut of_new = ToldProcesses::of(two);
         let orders = of_new.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::AddProcess(id), Some(_))] if id == one));
-        // Before it serves, the other one receives.
+        // Before the new process serves, the other one receives.
         let orders = told.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::AddProcess(id), Some(_))] if id == two));
         processes.set_state(Some(two), ProcessState::Serving);

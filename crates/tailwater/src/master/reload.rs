@@ -99,11 +99,11 @@ impl Master {
             .change(handover, way, console)
             .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;
 
-        // From here on nothing can fail.
+        // No step fails from here on.
         given.keep();
         self.console.log_to(log.clone());
         self.sinks.report_to(log);
-        // As nginx does: a log that was moved away is made anew.
+        // As in nginx: a log that was moved away is created again.
         self.sinks.reopen();
         self.locks = locks;
         self.take_over(main, sockets, pid, texts);
@@ -136,7 +136,7 @@ impl Master {
         }
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {
-            // The user stays who it is.
+            // The user cannot change on reload.
             owned_files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?.keep();
             member_directories::make(&config, process.identity.as_ref(), console);
         }
@@ -148,7 +148,7 @@ impl Master {
             .change(config, sockets.clone(), process.affinity, &self.sinks, console)
             .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;
 
-        // From here on nothing can fail.
+        // No step fails from here on.
         self.console.log_to((*server.generation().error_log).clone());
         if needs_new_process(&self.main, &main) {
             let text = "a change of \"user\", \"working_directory\" or \"env\" takes effect when the server is started";

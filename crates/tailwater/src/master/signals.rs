@@ -109,7 +109,7 @@ impl Master {
 
     fn on_signal(&mut self, received: ReceivedSignal, state: State) -> State {
         let signal = match received.signal {
-            // Its terminal is gone.
+            // The terminal of the command is gone.
             Signal::Hup if self.mode == Mode::Session => Signal::Term,
             signal => signal,
         };
@@ -269,7 +269,7 @@ impl Master {
     /// there is none, or this process serves, if it is due.
     fn show_life(&mut self, has_said: bool, now: Instant) {
         let is_due = self.notify.deadline().is_some_and(|at| at <= now);
-        // As long as the old binary runs, the service is that one.
+        // As long as the old binary runs, it is the main process of the service.
         let is_main = !self.binaries.has_old();
         if is_main && (has_said || (is_due && self.serving.turns(now))) {
             self.notify.alive(now);

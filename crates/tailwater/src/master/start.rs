@@ -106,7 +106,7 @@ pub(crate) fn start(
         console.remember_recent();
     }
     let notify = Notify::of_environment(&console);
-    // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
+    // The kernel drops signals that process 1 neither handles nor blocks, so an order to stop would be lost.
     let signals = if is_init() { Signals::take().ok() } else { None };
     let locks = DirectoryLocks::default();
     let pid_place = String::new();
@@ -210,7 +210,7 @@ impl Start {
     /// Opens the logs, and goes on talking to the error log, too.
     fn open_logs(&mut self, config: &Config) -> Result<LogFiles, Fault> {
         let (files, log) = if config.main.master_process {
-            // For sockets and logs; a worker process has limits of its own.
+            // The limit is raised for sockets and logs; a worker process sets its own.
             process::raise_open_files();
             let files = logs::open_files(config.logs.paths())?;
             let log = logs::of_master(&config.main.error_log, &files, &self.sinks)?;
@@ -253,7 +253,7 @@ impl Start {
             Mode::Session => None,
             _ => Some(PidFile::create(path(&config.main.pid), &self.pid_place, &self.console)?),
         };
-        // Without it, `-s reload` sends a signal and has no answer.
+        // If this fails, `-s reload` sends a signal and gets no response.
         let control = pid.as_ref().and_then(|_| Control::open().ok());
         let control_api = self.open_control_api()?;
         let main = config.main.clone();
@@ -324,7 +324,7 @@ impl Start {
         process: Process,
         sockets: Arc<Sockets>,
     ) -> Result<(Server, SandboxRules), Fault> {
-        // Kept for reloads: the one who has become another user may not have another one.
+        // The copier is kept for reloads, because a process that has changed its user cannot get another one.
         let copier = Copier::new().ok();
         memory::lock(&config, copier.as_ref(), &self.console);
         let rules = SandboxRules::of(&config, ProcessRole::Alone);
@@ -347,7 +347,7 @@ impl Start {
 
     fn finish(self, launched: Launched) -> Master {
         let Self { mode, source, mut console, sinks, notify, old, locks, .. } = self;
-        // Until the old binary ends, the service is the old one, which will say that this one is it then.
+        // As long as the old binary runs, it is the service, and reports this process as its successor when it ends.
         if old.is_none() {
             notify.serving(launched.sockets.addresses().count());
         }

@@ -115,7 +115,7 @@ impl Master {
         command.args(words).env_clear().envs(environment()).env(UPGRADE, numbers(&sockets));
         let keys = self.keys();
         let keys_file = keys.as_ref().map(|file| file.as_fd());
-        // Without a way, they end in the processes of this binary.
+        // Without this pair, sessions over datagrams end with the processes of this binary.
         let (sessions, theirs) = packet::pair().ok().unzip();
         // Without a link, connections over QUIC end with the processes of this binary.
         let link = self.serving.links().and_then(Processes::link_to_new);
@@ -290,7 +290,7 @@ mod tests {
         assert!(!binaries.is_alone(true));
         assert!(!Binaries::of(getppid()).is_alone(false));
         assert!(Binaries::of(getppid()).is_alone(true), "the old one leaves");
-        // Not our parent: the old one is gone.
+        // The old binary is not our parent any more, so it is gone.
         assert!(Binaries::of(Some(rustix::process::getpid())).is_alone(false));
     }
 }

@@ -284,7 +284,7 @@ mod tests {
             format!("the inherited socket #{other} cannot be used (not a listening socket), ignored");
         assert!(inherited.said.contains(&(Level::Warn, expected)), "{:?}", inherited.said);
 
-        // All of them have an owner now.
+        // All of these descriptors have an owner now.
         let mut again = Inherited::default();
         again.take_from_old(list.as_bytes());
         assert!(again.sockets.0.is_empty());

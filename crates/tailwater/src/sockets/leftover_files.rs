@@ -43,7 +43,7 @@ impl LeftoverFiles {
         if self.0.is_empty() {
             return;
         }
-        // Without the table they stay.
+        // Without the table the files stay.
         let Ok(table) = fs::read(TABLE) else { return };
         let is_heard = |path: &Path| listening(&table).any(|found| found == path.as_os_str());
         self.0.retain(|file| is_heard(&file.path) || remove(file, console).is_some());

@@ -63,7 +63,7 @@ impl Acme {
     /// Leaves it to another process.
     pub(super) fn retire(&mut self) {
         self.role = OrderingRole::Standby;
-        // With its last message it ends, and lets go of the state directories.
+        // The agent ends with its last message, and releases the locks of the state directories.
         if let Some(agent) = self.agent.take() {
             agent.stop();
         }

@@ -98,7 +98,7 @@ impl Fleets {
             .filter_map(|(name, _)| Some((*name, generation.shared_objects.find::<Fleet>(name)?)))
             .collect();
         self.agents.retain(|name, (fleet, _)| {
-            // With its handle an agent ends.
+            // An agent ends when its handle is dropped.
             wanted.iter().any(|(known, other)| **known == **name && Arc::ptr_eq(fleet, other))
         });
         for (name, fleet) in wanted {
@@ -196,7 +196,7 @@ pub(super) fn send_status(client: OwnedFd, generation: &Generation) {
             let _ = writeln!(lines, "notice {line}");
         }
     }
-    // Without a thread the connection is closed.
+    // If no thread can be started, the connection is closed.
     let _ = thread::Builder::new().name("fleet status".to_owned()).spawn(move || {
         let mut client = UnixStream::from(client);
         // A client that does not read the status does not get it.

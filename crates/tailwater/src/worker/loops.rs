@@ -235,7 +235,7 @@ impl Loops {
     pub(crate) fn stop(&mut self, timeout: Duration) {
         let until = Instant::now() + timeout;
         let mut left = self.current.len() + self.leaving.len();
-        // Without its thread, a loop's inbox is closed.
+        // Dropping the thread closes the inbox of its loop.
         self.current.clear();
         self.leaving.clear();
         while left > 0 && self.farewells.wait(until).is_some() {
@@ -398,7 +398,7 @@ impl Loops {
     fn bury(&self, thread: Option<LoopThread<LoopCommand<Generation>>>) {
         if let Some(thread) = thread {
             self.ended(&thread);
-            // Its panic was written when it happened.
+            // The panic of the thread was logged when it happened.
             let _ = thread.join();
         }
     }
@@ -417,7 +417,7 @@ impl LoopSettings {
         Self {
             guard,
             send_file: match guard {
-                // Without a guard there is nothing that a loop would have to be started anew for.
+                // Without a guard, no loop has to be restarted to send locked files.
                 LoopGuard::Log | LoopGuard::Enforce if config.lock_max > 0 => SendFile::Locked,
                 LoopGuard::Off | LoopGuard::Log | LoopGuard::Enforce => SendFile::Never,
             },

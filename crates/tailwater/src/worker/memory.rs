@@ -57,7 +57,7 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
         MemoryLock::Auto => (Ok(()), Level::Notice),
         MemoryLock::On => (lock_all(), Level::Alert),
     };
-    // Behind that: what was locked without being read in is now.
+    // Pages that were locked without being in memory are read by now.
     let program = keep_program(config, copier);
     let word = memory_lock.word();
     match all.and(program) {

@@ -33,7 +33,7 @@ impl MetricsClients {
             let _ = write(&client, response(503, &body).as_bytes());
             return;
         };
-        // Without a thread the connection is closed.
+        // If no thread can be started, the connection is closed.
         let _ = thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             let _permit = permit;
             // A file that cannot be read is left out.

@@ -179,11 +179,11 @@ impl Server {
             memory::allow_files(&self.generation, 0, console);
             return Err(fault);
         }
-        // From here on nothing can fail.
+        // No step fails from here on.
         available_memory::set_budget(generation.main.memory_budget);
         pools::resize(&generation.main.pools, &pools, console);
         if disk_faults::set(&generation.main.disk_faults, &generation.error_log) {
-            // Files that are open go on as they were.
+            // Open files are not affected.
             self.loops.close_files();
         }
         sinks.report_to((*generation.error_log).clone());
@@ -333,7 +333,7 @@ impl Server {
             pools.into_iter().for_each(Pool::shutdown);
             drop(over);
         };
-        // Without a thread they end with the process.
+        // If no thread can be started, the pools end with the process.
         if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
             // No message is ever sent: receiving fails when all pools have ended, or when the time is over.
             let _ = is_over.recv_timeout(POOL_TIMEOUT);

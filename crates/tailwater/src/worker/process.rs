@@ -100,7 +100,7 @@ struct Signs {
 /// Runs a worker process to its end.
 pub(crate) fn run() -> ExitCode {
     let console = Console::new();
-    // Its name would be that of the link it was started by. Nothing depends on it.
+    // Otherwise the process would be named after the link that started it. An error is harmless.
     let _ = rustix::thread::set_name(NAME);
     close_inherited();
     let started = Channel::of_stdin().and_then(|channel| Ok((channel, Signals::take()?)));
@@ -142,7 +142,7 @@ pub(crate) fn run() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        // A master that is gone before it said anything.
+        // The master ended before it sent a configuration.
         Ok(None) => ExitCode::FAILURE,
         Err(fault) => {
             answer(&channel, &refusal(fault));
@@ -158,7 +158,7 @@ pub(crate) fn run() -> ExitCode {
 fn close_inherited() {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
     let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
-    // The standard streams, and what this process opened itself, are refused.
+    // `take` refuses the standard streams, and descriptors that this process opened itself.
     numbers.collect::<Vec<_>>().into_iter().for_each(|fd| drop(inherit::take(fd)));
 }
 
@@ -472,7 +472,7 @@ impl Worker {
             Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
-        // As nginx does: a log that was moved away is made anew.
+        // As in nginx: a log that was moved away is created again.
         self.sinks.reopen();
         Ok(())
     }
@@ -489,7 +489,7 @@ impl Worker {
 
     /// The answer to a configuration that is not served.
     fn say_why_not(&self, fault: Fault) -> WorkerReply {
-        // All messages name the error as nginx does.
+        // All messages have nginx's text for the error.
         match fault.message.contains(&format!("({MFILE})")) {
             true => self.say_full(&fault.message),
             false => refusal(fault),
@@ -547,7 +547,7 @@ impl Worker {
             let action = match received.signal {
                 Signal::Term | Signal::Int => ", exiting",
                 Signal::Quit => ", shutting down",
-                // Of a terminal that changes its size, if not of somebody who wants it.
+                // A terminal that changes its size sends this signal, too, unless the server runs in the background.
                 Signal::Winch if self.is_daemon => ", shutting down",
                 Signal::Winch | Signal::Chld => "",
                 Signal::Hup | Signal::Usr1 | Signal::Usr2 => ", ignoring",

@@ -46,7 +46,7 @@ impl PurgesInProgress {
             return owed.pay(PurgeOutcome::refused("too many purges wait for a disk"));
         }
         let generation = generation.clone();
-        // Without a thread the answer is that of its drop.
+        // If no thread can be started, dropping `owed` sends the reply.
         let _ = thread::Builder::new().name("purge".to_owned()).spawn(move || {
             let _one_more = one_more;
             owed.pay(block_on(purge(&generation, &order)));

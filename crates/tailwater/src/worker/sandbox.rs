@@ -177,7 +177,7 @@ impl SandboxRules {
     /// and before it has threads.
     pub(crate) fn enforce(&self) -> Result<SandboxReport, Fault> {
         faults::prepare();
-        // Threads that run already would keep what they can do. Without /proc they are unknown.
+        // Threads that run already would not be restricted. Without /proc they are unknown.
         if self.sandbox != Sandbox::Off
             && fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)
         {
@@ -331,7 +331,7 @@ impl SandboxRules {
         if !self.connects {
             ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
         }
-        // A single process may have to tell an init system that it is ready, perhaps over an abstract socket.
+        // A single process may have to notify an init system, perhaps over an abstract socket.
         ruleset = match self.role {
             ProcessRole::Worker => ruleset.scope(Scope::from_all(NEWEST))?,
             ProcessRole::Alone => ruleset.scope(Scope::Signal)?,
@@ -374,7 +374,7 @@ fn allow(
         added
     });
     if let Err(error) = added {
-        // A pipe or a socket, which nothing restricts; or what is gone again, and nobody can have.
+        // A pipe or a socket is not restricted by Landlock; a file that is gone cannot be allowed.
         let purpose = place.purpose();
         let path = place.path.display();
         report.add(Level::Info, format!("sandbox: {purpose} \"{path}\" is not allowed ({error})"));

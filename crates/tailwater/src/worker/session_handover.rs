@@ -230,7 +230,7 @@ fn receive_verdict(next: &OwnedFd, until: Instant) -> Result<(u64, HandoverVerdi
 /// Lets calls on `socket` fail after `until`.
 fn set_timeout(socket: &OwnedFd, of: sockopt::Timeout, until: Instant) -> Result<(), Errno> {
     let left = until.saturating_duration_since(Instant::now());
-    // None would be no limit.
+    // A timeout of zero would mean no limit.
     if left.is_zero() {
         return Err(Errno::TIMEDOUT);
     }
@@ -432,7 +432,7 @@ mod tests {
         assert!(handover.next_process().is_none() && handover.deadline().is_none());
         drop(offers);
         handover.end();
-        // Another binary: it says something else, or nothing in time.
+        // Another version sends another greeting, or none in time.
         for hello in [&b"\x02"[..], b"", b"hello"] {
             let (next, other) = packet::pair().unwrap();
             if !hello.is_empty() {
@@ -469,7 +469,7 @@ mod tests {
         let mut incoming = IncomingSessions::new(incoming);
         let mut none = |_, _| panic!("no session");
         assert_eq!((incoming.receive(&mut none), read_hello(&next)), (Incoming::Open, Ok(1)));
-        // Without a socket it is refused.
+        // A session without a socket is refused.
         send(&next, &[0; HEAD_SIZE + 3], SendFlags::empty()).unwrap();
         assert_eq!(incoming.receive(&mut none), Incoming::Open);
         let mut reply = [9; VERDICT_SIZE];

@@ -85,9 +85,9 @@ impl Device {
             let base = self.superblock.offset(slot);
             let number = match SegmentHeader::decode_any(&read_up_to(&self.file, base, BLOCK_SIZE)?) {
                 Ok(header) if self.superblock.slot(header.number) == slot => header.number,
-                // No header, or that of a segment that another slot has.
+                // There is no header, or it belongs to a segment that is in another slot.
                 Ok(_) | Err(SegmentError::Magic | SegmentError::Short) => continue,
-                // A damaged one, whose number is not known.
+                // The segment is damaged, and its number unknown.
                 Err(_) => slot,
             };
             let size = Some(self.superblock.slot_size);

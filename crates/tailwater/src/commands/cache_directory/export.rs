@@ -188,7 +188,7 @@ fn name(text: &[u8], stored: Key, key: Key) -> String {
     for (nth, part) in parts.iter().enumerate() {
         let is_directory = nth < last;
         if is_directory && part.is_empty() {
-            // Two slashes, or one at the beginning.
+            // An empty element: two slashes, or one at the beginning.
             path.push_str("%/");
             continue;
         }

@@ -118,7 +118,7 @@ impl SegmentFile {
             return Ok(SegmentRecords { rows, damage, torn, is_complete: false });
         };
         let offset = u64::from(table.block) * BLOCK_SIZE;
-        // A damaged header may say anything.
+        // A damaged header may have any offset.
         let bytes = if offset + table.len() <= self.size {
             read_up_to(&self.file, self.place.base + offset, table.len())?
         } else {
@@ -156,7 +156,7 @@ impl SegmentFile {
                 let len = SCAN_READ.min(end - offset);
                 (window, window_at) = (read_up_to(&self.file, self.place.base + offset, len)?, offset);
             }
-            // No more than a window.
+            // The difference is no more than a window.
             let from = usize::try_from(offset - window_at).unwrap_or(usize::MAX);
             let bytes = window.get(from..).unwrap_or_default();
             if bytes.len() < usize::try_from(PREFIX_SIZE).unwrap_or(0) {

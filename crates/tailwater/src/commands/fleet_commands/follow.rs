@@ -116,7 +116,7 @@ impl Follower<'_> {
     ) -> Result<(), tw_fleet::EngineError> {
         let mut report = self.report(&memory.state);
         match memory.watch.as_mut().and_then(|watch| watch.judge(&report, Instant::now())) {
-            // Also while the engine is away.
+            // A node goes back even while the engine is away.
             Some(why) => {
                 self.go_back_alone(memory, &why);
                 report = self.report(&memory.state);
@@ -307,7 +307,7 @@ impl Follower<'_> {
         if !output.status.success() {
             return Err(ConfigurationError::new(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        // Otherwise no order would reach this node any more.
+        // Without its own fleet, a node would receive no further orders.
         let (_, fleet) = load(&at(self.options, file), &Console::quiet())
             .map_err(|_| ConfigurationError::new("it has no \"fleet\" of its own"))?;
         let settings = fleet.settings();

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(mute.judge(&ConfigurationReport::default(), after(1)), None);
         let why = mute.judge(&ConfigurationReport::default(), after(7));
         assert_eq!(why.as_deref(), Some("does not answer requests for its metrics"));
-        // Without metrics from before there is nothing to judge by, until some answer.
+        // Without metrics from before, the watch waits for some to compare with.
         let mut blind = HealthWatch::new(30, 5, ConfigurationReport::default(), now).unwrap();
         assert!((0..3).all(|nth| blind.judge(&ConfigurationReport::default(), after(8 * nth)).is_none()));
         assert_eq!(blind.judge(&report(1000, 500, 30), after(20)), None);

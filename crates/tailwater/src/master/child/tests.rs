@@ -51,7 +51,7 @@ fn purge_answer_reaches_its_client() {
         Ok(Some((WorkerCommand::Purge(number, _), _))) => number,
         other => panic!("{other:?}"),
     };
-    // Not the first one first; and however many they are, that is no talk.
+    // Replies may come in any order, and any number of them is allowed.
     let reply = |number, is_done, said: Option<&str>| {
         worker.send(&WorkerReply::Purged { number, is_done, said: said.map(str::to_owned) }, &[]).unwrap();
     };
@@ -67,10 +67,10 @@ fn purge_answer_reaches_its_client() {
         assert!(matches!(child.listen(), ReadResult::Nothing));
         assert_eq!(response_on(stream), "done\n");
     }
-    // Without a client there is no answer, and each client gets one.
+    // A reply without a client is ignored, and each client gets one.
     reply(numbers[0], true, None);
     assert!(matches!(child.listen(), ReadResult::Message(WorkerReply::Purged { .. })));
-    // More than there may be, and those that a process leaves behind.
+    // Purges beyond the limit, and those that a process leaves unfinished.
     let waiting: Vec<_> = (0..PURGES_MAX).map(|_| order_purge(&mut child)).collect();
     assert_eq!(response_on(order_purge(&mut child)), "refused\nemerg too many purges wait for a disk\n");
     child.stop_listening();
@@ -124,7 +124,7 @@ fn a_worker_that_serves_is_not_waited_for_without_signs_of_life() {
     for (serves, expected) in [(true, "gives no sign of life"), (false, "does not answer")] {
         let (mut child, _worker, _process) = actor();
         child.serves = serves;
-        // Each look is in time.
+        // Each look at the worker is in time.
         while !child.silence.is_too_long(child.silence.next_look()) {}
         let deadline = if serves { Instant::now() + wait::TIMEOUT } else { Instant::now() };
         let failure = configure(&mut child, deadline, &inbox).unwrap_err();

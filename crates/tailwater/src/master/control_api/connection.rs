@@ -174,7 +174,7 @@ fn read_request(
             Ok(HeadProgress::Complete) => {}
             Err(error) => return refused(error.status(), "invalid request"),
         }
-        // No page of a browser has business here, whatever its user may reach.
+        // Requests of web pages are refused, whatever the user of the browser may do.
         if head.field("Origin").is_some() || head.field("Sec-Fetch-Site").is_some() {
             return refused(403, "requests of web pages are not accepted");
         }

@@ -225,7 +225,7 @@ fn listen_unix(path: &Path) -> io::Result<OwnedFd> {
         }
         bound => bound?,
     }
-    // Before it listens: no connection succeeds until then.
+    // The permissions are set before it listens: no connection succeeds until then.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listen(&socket, BACKLOG)?;
     Ok(socket)

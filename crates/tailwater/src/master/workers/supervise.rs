@@ -40,7 +40,7 @@ impl Workers {
         let another = begin(handover, &mut self.leaving, (&self.inbox, &mut self.links), console);
         if let Some(child) = &mut self.current {
             child.is_silent = another.is_ok();
-            // Without another one it keeps its place, for as long again.
+            // If no other worker can be started, this one stays for as long again.
             child.silence = LivenessTimer::begin(Instant::now());
         }
         self.replace_by(another?, rules);

@@ -97,7 +97,7 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
         let is_leaving = workers.leaving.iter().any(|child| child.pid() == pid);
         assert_eq!(is_leaving, expected != Expected::Serves, "{what}");
         assert!(!other_process.ended(), "{what}");
-        // Until it is waited for, there is nothing to listen to, and nothing to spin on.
+        // Until the process is waited for, there is no descriptor to poll, which would spin.
         assert_eq!(workers.poll_fd().is_some(), expected == Expected::Serves, "{what}");
         if what == "closed" {
             // The process gets a moment to end by itself.
@@ -135,7 +135,7 @@ fn a_process_that_a_disk_holds_is_not_waited_for() {
     let (current, _worker, _process) = actor();
     let (mut killed, ..) = actor();
     let (leaves, _other, _others) = actor();
-    // Its end is not noted, as if it did not come.
+    // Its end is not noted, as if SIGCHLD did not come.
     killed.kill();
     let pid = killed.pid();
     let other = leaves.pid();
@@ -172,7 +172,7 @@ fn a_sign_of_life_ends_a_silence() {
     let (leaving, ..) = actor();
     let mut workers = workers(current, leaving);
     let console = Console::quiet();
-    // Each look is in time, whatever has passed since the silence began.
+    // Each look at the worker is in time, whatever time has passed since the silence began.
     let is_too_long = |workers: &mut Workers, looks: u32| {
         let silence = &mut workers.current.as_mut().unwrap().silence;
         (0..looks).fold(false, |_, _| silence.is_too_long(silence.next_look()))
@@ -206,12 +206,12 @@ fn all_that_are_deaf_are_waited_for_together() {
         workers.leaving = children;
         sender.send(true).unwrap();
         workers.reopen(Vec::new(), &Console::quiet());
-        // The last one of all, who reads.
+        // The last worker of all reads.
         sender
             .send(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))))
             .unwrap();
     });
-    // To start so many processes has its time, too, but is not what is measured.
+    // Starting so many processes takes time, which is not measured.
     assert_eq!(receiver.recv(), Ok(true));
     assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(true));
     // A thread that outlives its test would leave its processes behind.

@@ -135,7 +135,7 @@ impl PathRules {
     fn add_process(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
         if restricted.intersects(READ) {
             let rights = READ & restricted;
-            // Each as it is: the directories of these files hold other things.
+            // Each file is added on its own, because the directories of these files hold other things.
             SYSTEM.iter().for_each(|name| self.add_as(Origin::System, Path::new(name), rights));
         }
         for target in config.logs.targets() {
