@@ -174,7 +174,7 @@ impl Writer<'_> {
         let ObjectName { namespace, name } = &metadata.name;
         let place = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
         let target = format!("/apis/{GROUP}/{version}/{place}{plural}/{name}/status");
-        // Somebody else may have written since; then the next round has it.
+        // A conflict means that the object has changed since; the next round writes the status again.
         let patch = json!({ "metadata": { "resourceVersion": metadata.version }, "status": status });
         match self.client.request("PATCH", &target, Some(("application/merge-patch+json", &patch))) {
             Ok(_) | Err(ApiError::Status(404 | 409, _)) => Ok(()),

@@ -33,7 +33,7 @@ impl Journal {
     /// Writes a line. Control characters, which names and messages may have, do not reach the log.
     pub fn line(&self, text: &str) {
         let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        // There is no other place to report it.
+        // A failure to write to standard error cannot be reported.
         let _ = writeln!(io::stderr(), "{} tailwater-ingress: {clean}", timestamp(SystemTime::now()));
     }
 

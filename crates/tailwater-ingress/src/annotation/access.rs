@@ -313,7 +313,7 @@ impl Reader<'_> {
         if let Some(page) = self.checked("auth-tls-error-page", quote::template) {
             self.policy.server.push(format!("error_page 495 496 = {page};"));
         }
-        // Also for requests without TLS, and for those whose handshake was that of another host.
+        // This also covers requests without TLS, and those whose handshake was for another host.
         if mode == "on" {
             self.policy.first.push("if ($ssl_client_verify != SUCCESS) { return 403; }".to_owned());
         }

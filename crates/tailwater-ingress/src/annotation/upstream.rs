@@ -15,7 +15,7 @@ impl Reader<'_> {
             "FCGI" => Some(Protocol::Fastcgi),
             _ => None,
         };
-        // To speak another protocol in plain text would show what should be encrypted.
+        // An invalid protocol must not be ignored: plain text would reveal what should be encrypted.
         self.policy.protocol = self.required("backend-protocol", protocol).unwrap_or_default();
         self.policy.service_upstream = self.switch("service-upstream").is_some_and(|on| on);
         self.read_balancing();

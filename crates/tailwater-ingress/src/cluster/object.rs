@@ -357,7 +357,7 @@ pub struct Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No values.
+        // Values of secrets are not shown.
         f.debug_struct("Secret").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }

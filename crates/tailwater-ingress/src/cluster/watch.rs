@@ -241,7 +241,7 @@ impl Follower {
                 Event::Bookmark(_) => {}
                 Event::Applied(json) => match T::read(&json) {
                     Some(object) => self.store.apply(object),
-                    // Its version before this one is not what the cluster wants any more.
+                    // The object is unusable, and its previous version is not what the cluster wants any more.
                     None => self.store.remove::<T>(&name(&json)),
                 },
                 Event::Deleted(json) => self.store.remove::<T>(&name(&json)),

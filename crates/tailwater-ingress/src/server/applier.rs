@@ -139,14 +139,14 @@ impl Applier {
         }
         match self.start() {
             Err(error) if has_config => {
-                // Something has changed meanwhile, such as a port that another program has now.
+                // The environment has changed meanwhile, for example another program may have taken a port.
                 self.journal.line(&format!("{error} with the configuration of an earlier run"));
                 fs::remove_file(&path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
                 let _ = self.server.reap();
                 self.begin()
             }
             Err(error) => Err(error),
-            // Another server beside us has what it had.
+            // A server that runs beside the controller still has its earlier configuration.
             Ok(()) if !has_config => self.server.reload(),
             Ok(()) => Ok(()),
         }
@@ -330,7 +330,7 @@ impl Applier {
         let before = self.applied.take().map(|applied| applied.files).unwrap_or_default();
         // Connections that began with the configuration before may still read its files; those before that are gone.
         self.remove_files(&files.union(&before).cloned().collect());
-        // Without the file, the pod is not ready until the next reload.
+        // Without this file, the pod is not ready until the next reload.
         if let Err(error) = fs::write(self.options.dir.join(READY_FILE), "") {
             self.journal.line(&format!("\"{READY_FILE}\": {error}"));
         }

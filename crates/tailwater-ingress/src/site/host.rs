@@ -112,7 +112,7 @@ impl Host {
                     add("", &format!("{path}/"), None);
                 }
                 PathKind::ImplementationSpecific => {
-                    // The same words as those of a prefix, which has whole elements and comes first.
+                    // A prefix with the same text matches whole elements and takes precedence.
                     let as_prefix = path.strip_suffix('/').map(|path| (PathKind::Prefix, path.to_owned()));
                     if as_prefix.is_none_or(|key| !self.locations.contains_key(&key)) {
                         add("", path, None);

@@ -323,7 +323,7 @@ fn write_host(
     for (number, policy) in &policies {
         text.owned_by(&policy.owner);
         for line in &policy.server {
-            // Each once: the oldest Ingress decides.
+            // Each directive is written once: that of the oldest Ingress counts.
             let directive = line.split(' ').next().unwrap_or_default();
             let is_single = directive.starts_with("ssl_");
             if !is_single || directives.insert(directive.to_owned()) {
@@ -373,7 +373,7 @@ fn begin_server(
     if globals.proxy_protocol {
         parameters += " proxy_protocol";
     }
-    // Ports whose default server is one of a Gateway.
+    // On ports in `others`, a Gateway has the default server.
     let is_own = |port: u16| others.is_none_or(|others| !others.contains(&port));
     if is_own(80) {
         listen(text, &options.http, options.ipv6, &parameters);

@@ -225,7 +225,7 @@ impl FakeApi {
                 None => {
                     let before = state.version;
                     state = self.state.1.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
-                    // In the middle of the watch, without an end.
+                    // The watch breaks in the middle, without an end.
                     if state.broken != broken {
                         return;
                     }

@@ -122,7 +122,7 @@ fn bad_snippets_concern_only_their_ingress() {
     };
     assert!(wait::until(wait::TIMEOUT, || refused("b") && refused("c")), "{}", cluster.log());
 
-    // Its last good version is served while a new one is refused.
+    // The last good version of an Ingress is served while a new one is refused.
     put("e", "nonsense on;", "configuration-snippet");
     assert!(wait::until(wait::TIMEOUT, || refused("e")), "{}", cluster.log());
     assert_eq!(cluster.get("e.example", "/").field("x-e"), Some("1"));

@@ -47,7 +47,7 @@ fn ingress_is_served_and_endpoints_change_without_a_reload() {
     }
     assert_eq!((a.count(), cluster.reloads()), (before, reloads), "{}", cluster.log());
 
-    // No endpoint at all, and back.
+    // The service loses all endpoints, and gets one back.
     cluster.endpoints("shop", "web", &[]);
     cluster.expect("shop.example", "/app", 503, "");
     cluster.endpoints("shop", "web", &[&other]);
@@ -96,7 +96,7 @@ fn replicas_share_a_rate_by_their_engine() {
     let engine = FakeNats::start();
     let servers = format!("--fleet-engine=nats://{}", engine.addr);
     let args = [&*servers, "--fleet-node=replica-1"];
-    // Without an engine, nothing could be shared: the paths are not served without their limit.
+    // Without an engine the limit could not be shared, so the paths are not served at all.
     for (args, expected) in [(&args[..], [200, 200, 429]), (&[], [503; 3])] {
         let Some(mut cluster) = Cluster::new(args) else { return };
         let main = Pod::start("pod-main");

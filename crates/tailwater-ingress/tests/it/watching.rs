@@ -39,7 +39,7 @@ fn server_goes_on_while_the_api_server_is_away() {
     cluster.wait_log("next attempt in 500 ms");
     cluster.expect("shop.example", "/", 200, "pod-a");
 
-    // A new controller serves what the one before has left.
+    // A new controller serves the configuration of the previous one.
     cluster.kill();
     cluster.spawn();
     cluster.wait_log("starting with the configuration of an earlier run");

@@ -57,7 +57,7 @@ pub(super) fn hosts(attachment: &Attachment) -> BTreeMap<(u16, String), GatewayH
             let of = listeners.iter().find(|(n, i, ..)| n == number && i == index);
             let Some((_, _, listener, found, gateway)) = of else { continue };
             for name in names {
-                // Requests for a host are those of the listener that names it best, and of no other.
+                // Requests for a host belong to the listener with the most specific hostname, and to no other.
                 let is_better = |other: &str| {
                     covers(other, name) && covers(&listener.hostname, other) && other != listener.hostname
                 };
@@ -125,7 +125,7 @@ fn is_hidden(entry: &Entry<'_>, other: &Entry<'_>) -> bool {
         (PathMatch::Exact(path), PathMatch::Exact(other)) => path == other,
         (PathMatch::Exact(_), _) => false,
         (PathMatch::Regex(_), path) => !matches!(path, PathMatch::Prefix(_)),
-        // Everything else has a predicate, too, or comes before.
+        // All other matches have a predicate, too, or come before.
         (PathMatch::Prefix(path), _) if path.is_empty() => false,
         (PathMatch::Prefix(path), PathMatch::Exact(other)) => path == other,
         (PathMatch::Prefix(_), PathMatch::Regex(_)) => true,

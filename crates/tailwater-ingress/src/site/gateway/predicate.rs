@@ -39,7 +39,7 @@ impl Predicates {
             let name = argument(name);
             let value = match value {
                 ValueMatch::Exact(value) => argument(value),
-                // Not beyond the argument.
+                // The expression must not match beyond the argument.
                 ValueMatch::Regex(regex)
                     if regex.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte)) =>
                 {

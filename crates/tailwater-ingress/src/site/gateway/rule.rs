@@ -314,7 +314,7 @@ fn redirect_base(
         Some(host) => return Err(format!("host \"{host}\"")),
     };
     let usual = if name == "https" { 443 } else { 80 };
-    // Another scheme has its own port.
+    // Another scheme implies its default port.
     let port = port.unwrap_or(if scheme.is_some() { usual } else { seen.port });
     let port = if port == usual { String::new() } else { format!(":{port}") };
     Ok(format!("{name}://{host}{port}"))

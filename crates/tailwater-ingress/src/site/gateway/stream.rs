@@ -51,7 +51,7 @@ pub(super) fn render(builder: &mut Builder<'_>, attachment: &Attachment, rendere
         add(&nobody, format!("map $ssl_preread_server_name {variable} {{"));
         add(&nobody, "hostnames;".to_owned());
         for (name, (route, group)) in hosts {
-            // Names are those of DNS. Connections without one have no route, unless it is for all.
+            // The keys are DNS names. A connection without a name has no route, unless there is one for all names.
             let name = if name.is_empty() { "default" } else { name };
             add(&route.owner(), format!("{name} {group};"));
         }
