@@ -53,6 +53,6 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn complain(text: &str) {
-    // There is no other place to report it.
+    // A failure to write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "tailwater-top: {text}");
 }

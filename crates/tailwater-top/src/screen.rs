@@ -103,7 +103,7 @@ fn contact(app: &App) -> Option<(String, Tone)> {
 fn tabs(selected: Pane, theme: Theme) -> Line<'static> {
     let tab = |pane: Pane| {
         let style = if pane == selected { theme.selected() } else { Style::new() };
-        // Without colours and reversed text, as on paper, the brackets are left.
+        // The brackets mark the selected tab even without colours and reversed text, as on paper.
         let text =
             if pane == selected { format!("[{}]", pane.title()) } else { format!(" {} ", pane.title()) };
         Span::styled(text, style)

@@ -247,7 +247,7 @@ mod tests {
             ("ab", 4, Side::Right, "  ab"),
             ("abcde", 4, Side::Right, "abcd"),
             ("\u{e4}b", 3, Side::Left, "\u{e4}b "),
-            // Two columns each.
+            // Each of these characters takes two columns.
             ("\u{4e2d}\u{6587}", 3, Side::Left, "\u{4e2d} "),
             ("ab", 0, Side::Left, ""),
         ] {

@@ -18,7 +18,7 @@ pub(super) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Change from `old`, which is left out if it is of another process.
     pub(super) fn new(old: Option<&'a Snapshot>, new: &'a Snapshot, seconds: f64) -> Self {
-        // The time of the server is that of the numbers; the time between two responses is nearly that.
+        // The server's own time belongs to the numbers; the time between two responses is nearly the same.
         let seconds = match (old.and_then(|old| old.now), new.now) {
             (Some(old), Some(new)) if new > old => new - old,
             _ => seconds,
@@ -103,7 +103,7 @@ mod tests {
         let new = snapshot(12.0, 11.0, &[("a", 9.0)]);
         assert_eq!(Change::new(Some(&old), &new, 1.0).rate("a", &[]), None);
         assert_eq!(Change::new(None, &new, 1.0).rate("a", &[]), None);
-        // Without the time of the server and without time between: nothing is divided by 0.
+        // Without the server's time and without time between: no division by 0.
         assert_eq!(Change::new(Some(&new), &new, 0.0).rate("a", &[]), None);
         assert_eq!(Change::new(Some(&new), &new, f64::NAN).rate("a", &[]), None);
     }

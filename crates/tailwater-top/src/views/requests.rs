@@ -26,7 +26,7 @@ pub(super) fn row(row: &RequestRow) -> Row {
     let (method, path) = request.request.split_once(' ').unwrap_or((&request.request, ""));
     vec![
         Cell::number(Some(request.time), span),
-        // Most of the time was the disk.
+        // The disk took most of the time.
         if request.disk_wait > request.time / 2.0 { disk.with(Tone::Warning) } else { disk },
         Cell { key: Key::Number(request.status as f64), ..Cell::text(request.status.to_string()) }.with(tone),
         Cell::number(row.age, age),
