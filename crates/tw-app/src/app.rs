@@ -87,7 +87,7 @@ impl Application for App {
         match (&*own, stream) {
             (Some(own), Some(generation)) => own.set_generation(generation),
             (None, Some(generation)) => *own = Some(Self::new_stream(&self.this, &self.core, generation)),
-            // Its sessions hold what they need.
+            // Sessions in progress hold what they need.
             (_, None) => {
                 if let Some(own) = own.take() {
                     own.end_datagram_sessions();
@@ -118,7 +118,7 @@ impl Application for App {
         }
     }
 
-    // The others are those of QUIC, whose connection IDs tell it.
+    // Other datagram sockets are those of QUIC, whose connection IDs name the process.
     fn has_process_in_datagrams(&self, listen: &Addr) -> bool {
         self.stream_of(listen, SocketKind::Datagram).is_none()
     }
@@ -155,7 +155,7 @@ impl Application for App {
             }
         });
         let mut files = pin!(reloaded_file::run_checks(self.core.clone()));
-        // None of them completes; a panic in one of them ends all.
+        // None of these futures completes; a panic in one of them ends all.
         poll_fn(|cx| {
             let all = [http.as_mut().poll(cx), stream.as_mut().poll(cx), files.as_mut().poll(cx)];
             if all.contains(&Poll::Ready(())) { Poll::Ready(()) } else { Poll::Pending }

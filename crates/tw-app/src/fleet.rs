@@ -73,7 +73,7 @@ const WORDS: &[Directive<RawFleet>] = &[
         .set(|raw, node, _| {
             raw.engine.set_with(node, |node| {
                 let word = node.arg(0)?;
-                // The word itself is not shown: somebody may have written a password into it.
+                // The word itself is not shown, because it may contain a password.
                 let failed = |why: &dyn std::fmt::Display| {
                     node.fail(format!("invalid engine: {why}")).at(word.span).hint("nats://host:port,host:port, or etcd://host:port,host:port")
                 };
