@@ -70,7 +70,7 @@ pub fn usage(begin: &str, options: &[Opt]) -> String {
         let last = option.names.last();
         // Writing into a String does not fail.
         let _ = match (&option.value, first.zip(last)) {
-            // Only blanks between options may become the end of a line.
+            // Lines are wrapped only at blanks between options, so the blank inside an option is a no-break space.
             (Some(value), Some((_, name))) => write!(words, " [{name}\u{a0}{}]", value.name),
             (None, Some((name, _))) if name.starts_with("--") => write!(words, " [{name}]"),
             _ => Ok(()),

@@ -21,7 +21,7 @@ pub struct FatalCell<T> {
 
 /// Guard of a mutable borrow.
 pub struct FatalRefMut<'a, T> {
-    // Dropped first: the process is broken before anybody else has the value.
+    // Dropped first, so that the process counts as broken before the value can be borrowed again.
     _watch: Watch<'a, T>,
     value: RefMut<'a, T>,
 }
@@ -103,7 +103,7 @@ mod tests {
         *cell.borrow_mut() += 1;
         assert_eq!(*cell.borrow(), 2);
         let fails = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
-        // To look is not to change, and one borrower is one.
+        // Reading changes nothing, so a panic with a shared borrow is harmless, and so is a second borrow.
         assert!(fails(&|| {
             let _value = cell.borrow();
             panic!("expected");

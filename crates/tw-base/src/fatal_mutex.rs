@@ -37,7 +37,7 @@ pub struct FatalMutex<T>(Mutex<T>);
 
 /// Guard of a locked [`FatalMutex`].
 pub struct FatalMutexGuard<'a, T> {
-    // Dropped first: the process is broken before anybody else has the lock.
+    // Dropped first, so that the process counts as broken before another thread has the lock.
     _watch: Watch,
     value: MutexGuard<'a, T>,
 }

@@ -93,7 +93,7 @@ impl Histogram {
     /// Makes the buckets, unless another thread does so at the same moment.
     #[cold]
     fn make_buckets(&self) -> &Buckets {
-        // Made before it is put there, so that nobody waits for an allocation of another thread.
+        // Allocated before it is published, so that no thread waits for an allocation of another one.
         let buckets = Box::new([const { AtomicU64::new(0) }; BUCKETS]);
         self.buckets.get_or_init(|| buckets)
     }

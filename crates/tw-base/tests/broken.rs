@@ -29,7 +29,7 @@ impl Drop for GiveBack<'_> {
 
 #[test]
 fn panic_that_holds_a_lock_poisons_the_process() {
-    // Without anybody to end the process: who comes next panics.
+    // Without a handler that ends the process, the next thread to lock panics.
     let left: FatalMutex<u8> = FatalMutex::new(1);
     panic_with(&left);
     assert!(catch_unwind(AssertUnwindSafe(|| *left.lock())).is_err());
@@ -70,7 +70,7 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     is_waiting.recv().unwrap();
     panic_with(&FatalMutex::new(String::new()));
     assert_eq!(reports.recv_timeout(Duration::from_secs(10)), Ok("alloc::string::String"));
-    // Told once.
+    // The break is reported once.
     panic_with_whole(&FatalMutex::new(0_u8));
     assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 

@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn deadline_holds_for_many_reads_within_one() {
         let deadline = Instant::now() + Duration::from_millis(50);
-        // As TLS reads a record: until it is whole.
+        // TLS reads a record in this way: until it is complete.
         let mut record = vec![0; 1 << 30];
         let error = Timed { socket: Trickle, deadline }.read_exact(&mut record).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);

@@ -70,7 +70,7 @@ impl FieldSection {
             Some(_) => rules::value(value)?,
             None => rules::field(name, value)?,
         }
-        // Both are within `list_max`, which has 32 bits.
+        // Both lengths are within `list_max`, which has 32 bits.
         let span = Span { at: self.bytes.len() as u32, name: name.len() as u32, value: value.len() as u32 };
         match which {
             None => self.fields.push(span),

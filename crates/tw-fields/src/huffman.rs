@@ -121,7 +121,7 @@ pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), CodingError> {
         }
     }
 
-    // At most 31 + 24 bits are left; ones follow from here on.
+    // At most 31 + 24 bits remain; ones follow from here on.
     for octet in rest {
         waiting |= u64::from(*octet) << (56 - count);
         count += 8;
@@ -156,7 +156,7 @@ fn long_symbol(waiting: u64) -> Result<Symbol, CodingError> {
             return ORDER.get(place).map(|byte| Symbol { byte: *byte, length }).ok_or(CodingError::Huffman);
         }
     }
-    // EOS is the one code behind those of all bytes.
+    // EOS is the only code behind those of all bytes.
     Err(CodingError::Huffman)
 }
 

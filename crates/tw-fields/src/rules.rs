@@ -152,7 +152,7 @@ pub(crate) fn all<'a>(
             demand(Pseudo::Method)?;
             // A tunnel leads to an authority, and to nothing there (RFC 9113 section 8.5, RFC 9114 section 4.4).
             if get(Pseudo::Method) == Some(b"CONNECT") && get(Pseudo::Protocol).is_none() {
-                // Whether more is said than that, is the matter of whoever knows tunnels.
+                // Further fields of a CONNECT request are checked by the code that opens tunnels.
                 return demand(Pseudo::Authority);
             }
             if get(Pseudo::Protocol).is_some() {

@@ -80,7 +80,7 @@ impl Directory {
         }
         let (dir, name) = self.place(ino)?;
         let stat = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Another file has the name now.
+        // The name may belong to another file now.
         if identity(&stat) == self.inodes().identity(ino)? { Ok(stat) } else { Err(Errno::STALE) }
     }
 
@@ -306,7 +306,7 @@ impl Store for Directory {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
             let kind = kind(entry.file_type());
-            // The kernel looks up what it wants to know; the number is only shown.
+            // The kernel looks up attributes itself; the number is only displayed.
             list.push(DirEntry { ino: entry.ino(), kind, name });
         }
         Ok(list)

@@ -449,7 +449,7 @@ mod tests {
         assert!(matches!(faults.apply(Op::Getattr, name, || 0), Verdict::Fail(Errno::IO)));
         assert!(matches!(faults.apply(Op::Flush, name, || 0), Verdict::Go));
         drop(stall);
-        // Other settings let go of what waits.
+        // New settings release operations that wait.
         faults.set(Settings::default());
         held.wait();
         let read = faults.hits().into_iter().find(|hits| hits.op == FaultOp::Read).unwrap();

@@ -157,7 +157,7 @@ impl<S: Store> Front<S> {
 
 impl<S: Store> Filesystem for Front<S> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Both are refused only for values out of range, or by kernels too old to hold lookups one by one.
+        // These calls fail only for values out of range, or on kernels too old to hold lookups one by one.
         let _ = config.set_max_background(BACKGROUND_COUNT);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         Ok(())

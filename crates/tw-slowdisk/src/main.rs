@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    // Before any other thread exists.
+    // Signals are blocked before any other thread exists.
     let signals = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
     let signals = SignalFd::new(&signals).map_err(|error| format!("signals: {error}"))?;
     raise_descriptors();
@@ -53,7 +53,7 @@ fn run(options: &Options) -> Result<(), String> {
 /// Reads lines from standard input on a thread of their own, and obeys them.
 fn follow_lines(mount: &Arc<Mount<Directory>>) {
     let mount = Arc::downgrade(mount);
-    // Without the thread, the settings stay what they are.
+    // If no thread can be started, the settings stay.
     let _ = thread::Builder::new().name("lines".to_owned()).spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             let Some(mount) = mount.upgrade() else { return };

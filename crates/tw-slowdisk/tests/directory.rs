@@ -115,7 +115,7 @@ fn open_files_survive_their_names() {
     let mut text = String::new();
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "cont");
-    // Another file with the same name is another file.
+    // A new file under the same name does not change the open one.
     fs::write(bench.at("f"), "new").unwrap();
     assert_eq!((file.metadata().unwrap().len(), fs::metadata(bench.at("f")).unwrap().len()), (4, 3));
     fs::create_dir(bench.at("d")).unwrap();
@@ -157,7 +157,7 @@ fn settings_delay_and_fail_their_operations_until_they_change() {
     let path = bench.at("f");
     let reader = thread::spawn(move || fs::read(path));
     assert!(until(TIMEOUT, || bench.disk.report().contains("read     1 operations, 1 delayed, 0 failed")));
-    // Others go on meanwhile.
+    // Other operations go on meanwhile.
     fs::write(bench.at("g"), "written").unwrap();
     assert!(!reader.is_finished());
     bench.set(&[("enospc", "100%")]);

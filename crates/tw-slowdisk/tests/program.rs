@@ -64,7 +64,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // A test that has failed leaves it running: it unmounts when it is told to end.
+        // A failed test leaves the program running: it unmounts when it is told to end.
         if self.child.try_wait().unwrap().is_none() {
             self.signal(Signal::TERM);
             let _ = self.child.wait();

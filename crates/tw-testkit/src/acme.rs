@@ -230,7 +230,7 @@ impl Shared {
             (Some("new-account"), ..) => Some(self.account(&request, &script)),
             (Some("new-order"), ..) => match script.misbehaviour {
                 Misbehaviour::Silent => {
-                    // Until whoever asked has given up.
+                    // The connection stays open until the client gives up.
                     let _ = conn.reader.read(&mut [0]);
                     None
                 }

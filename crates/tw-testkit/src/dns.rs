@@ -278,7 +278,7 @@ impl DnsServer {
 impl Drop for DnsServer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, SeqCst);
-        // Both threads look once more.
+        // Both threads are woken, and see the flag.
         if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
             let _ = socket.send_to(&[], self.addr);
         }
@@ -338,7 +338,7 @@ fn sockets() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has free ports");
         let addr = udp.local_addr().expect("a bound socket has an address");
-        // Somebody may have the port for TCP.
+        // Another process may have the port for TCP.
         if let Ok(tcp) = TcpListener::bind(addr) {
             return (udp, tcp);
         }

@@ -33,7 +33,7 @@ pub fn leave_out(lacks: Lacks, why: impl fmt::Display) {
     let line = line(&program, thread.name().unwrap_or_default(), &why);
     let is_strict = std::env::var_os(VARIABLE).is_some_and(|value| value == "strict");
     assert!(!(is_strict && lacks == Lacks::Machine), "left out, which {VARIABLE}=strict forbids: {why}");
-    // In one piece each: other tests write, too. Who cannot be told has at least been asked.
+    // Each line is written at once, because other tests write, too. Errors are ignored.
     let _ = io::stderr().write_all(line.as_bytes());
     if let Some(path) = std::env::var_os(FILE_VARIABLE) {
         let file = OpenOptions::new().append(true).create(true).open(path);

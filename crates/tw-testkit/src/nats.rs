@@ -96,7 +96,7 @@ fn now_ns() -> u64 {
 fn rfc3339(ns: u64) -> String {
     let days = ns / 1_000_000_000 / 86_400;
     let second = ns / 1_000_000_000 % 86_400;
-    // Days of a civil calendar whose years begin in March.
+    // Conversion of days to a civil date; years begin in March.
     let era = days + 719_468;
     let cycle = era / 146_097;
     let day = era % 146_097;

@@ -311,7 +311,7 @@ fn metric(bytes: &[u8]) -> (String, u64) {
         match field {
             1 => name = text(&value),
             2 | 3 => drop(text(&value)),
-            // Points of a gauge or a sum have whole numbers in field 6, those of a histogram their count in field 4.
+            // Points of a gauge or a sum have integers in field 6, those of a histogram their count in field 4.
             5 | 7 | 9 => {
                 let number = if field == 9 { 4 } else { 6 };
                 let of_point =

@@ -113,7 +113,7 @@ mod tests {
 
         let number = a.number();
         drop(a);
-        // Another test may have it in between.
+        // Another test may have the port in between.
         assert!(wait::until(wait::TIMEOUT, || Port::claim(number).is_some()));
     }
 

@@ -103,7 +103,8 @@ impl Group {
     fn computed(&self) -> Duration {
         let ticks = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
-            // Behind the name, which may have any bytes: the twelfth and thirteenth field, in user mode and in the kernel.
+            // The fields follow the name, which may have any bytes: the twelfth and thirteenth are the times in user mode and in the
+            // kernel.
             let mut times =
                 stat.rsplit_once(") ")?.1.split(' ').skip(11).map_while(|field| field.parse::<u64>().ok());
             Some(times.next()? + times.next()?)
@@ -120,7 +121,7 @@ impl Group {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // Fails only if the group is empty but for the zombie, which is what is wanted.
+        // This fails only if no process but the zombie is in the group, which is what is wanted.
         let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
         if !wait::until(wait::TIMEOUT, || self.ended()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "killed, and still there"));

@@ -177,7 +177,7 @@ impl Builder {
         let group = self.spawn(&site, stdout?, stderr?)?;
         let mut server = Server { group, site };
         server.wait_for_ports()?;
-        // Another server has no such threads, and one in the background is nobody's child.
+        // nginx has no such threads, and a daemon is not a child of this process.
         if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off {
             let _ = wait::until(wait::TIMEOUT, || server.group.ended() || server.group.has_thread("loop-"));
         }
@@ -351,7 +351,7 @@ impl Server {
         let path = self.site.path("logs/error.log");
         let look = || {
             let log = read(&path);
-            // Of the last line there may be only the beginning.
+            // The last line may be incomplete.
             let (whole, _) = log.rsplit_once('\n')?;
             whole.lines().find(|line| line.contains(text)).map(str::to_owned)
         };
@@ -414,7 +414,7 @@ impl Site {
             }
         }
         let text = text.replace("{prefix}", &self.prefix.path().to_string_lossy());
-        // In one step: a master may read it at this moment.
+        // Replaced in one step, because a master may read the file at this moment.
         let next = self.path("conf/nginx.conf.next");
         fs::write(&next, text)?;
         fs::rename(next, self.path("conf/nginx.conf"))

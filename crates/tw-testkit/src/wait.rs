@@ -105,7 +105,7 @@ mod tests {
         let mut looks = 0;
         assert!(until(ROUND_MAX + Duration::from_millis(200), || {
             looks += 1;
-            // As long as all of the time there is.
+            // The first look takes longer than the whole time.
             if looks == 1 {
                 pause(ROUND_MAX + Duration::from_millis(250));
             }

@@ -75,7 +75,7 @@ impl Request {
         let whole: Value = serde_json::from_slice(body).ok()?;
         let part = |name: &str| whole[name].as_str();
         let head: Value = serde_json::from_slice(&bytes(part("protected")?)).ok()?;
-        // Of a request that only reads, the payload is empty.
+        // A POST-as-GET request has an empty payload.
         let payload = match part("payload")? {
             "" => json!(null),
             payload => serde_json::from_slice(&bytes(payload)).ok()?,

@@ -129,7 +129,7 @@ impl ServerCertVerifier for Anybody {
 pub(super) fn rfc3339(seconds: u64) -> String {
     let days = i64::try_from(seconds / 86_400).unwrap_or_default();
     let rest = seconds % 86_400;
-    // Days since 0000-03-01, whose years begin in March: February ends them.
+    // Days since 0000-03-01: years begin in March, so that the leap day is the last one.
     let days = days + 719_468;
     let era = days / 146_097;
     let of_era = days % 146_097;
