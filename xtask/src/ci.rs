@@ -23,7 +23,7 @@ const STEPS: &[Step<'_>] = &[
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         env: None,
     },
-    // With tidy, which is a test of this crate, and with whether the documents made of records are fresh.
+    // The tests of this crate include tidy, and check that generated documents are fresh.
     Step { name: TEST, arguments: &["test", "--workspace"], env: None },
     Step {
         name: "doc",

@@ -104,7 +104,7 @@ fn print_changes() -> Result<(), Failure> {
         let mut seconds = Vec::new();
         let mut rebuilt = 0;
         for step in ["check", "build"] {
-            // All that is not about this change is done before.
+            // Work that is not about this change is done before.
             timed(cargo().args([step, "-p", "tailwater"]))?;
             touch(&path).map_err(|error| format!("cannot touch {file}: {error}"))?;
             let begin = Instant::now();

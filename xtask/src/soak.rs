@@ -167,7 +167,7 @@ impl Program {
     /// Failed tests by the output, or else the program as a whole.
     fn failed(&self, printed: &str, status: Option<ExitStatus>) -> Vec<String> {
         let name = |line: &str| {
-            // Others may have written to the same line before it.
+            // Another thread may have written to the same line before.
             let (_, line) = line.rsplit_once("test ").unwrap_or_default();
             line.strip_suffix(" ... FAILED").map(|test| format!("{}: {test}", self.name))
         };

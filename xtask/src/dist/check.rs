@@ -93,7 +93,7 @@ fn deb(file: &Path, to: &Path) -> Result<Unpacked, Failure> {
 fn rpm(file: &Path, to: &Path) -> Result<Unpacked, Failure> {
     if missing(&["rpm"]).is_none() && rustix::process::geteuid().is_root() {
         run(Command::new("rpm").args(["-K", "--nosignature"]).arg(file).stdout(Stdio::null()))?;
-        // Without scripts and dependencies: an empty root directory has neither a shell nor a library.
+        // Without scripts and dependencies, because an empty root directory has neither a shell nor libraries.
         let mut install = Command::new("rpm");
         install.args(["-i", "--nodeps", "--noscripts", "--ignorearch", "--root"]).arg(to).arg(file);
         run(&mut install)?;
@@ -179,7 +179,7 @@ fn serve_in_root(top: &Path) -> Result<(), Failure> {
     let log = make_devices(top)?;
     let file = fs::File::options().append(true).open(&log).map_err(|error| error.to_string())?;
     let mut command = Command::new("chroot");
-    // There is no /proc, which a master needs.
+    // The root directory has no /proc, which a master needs.
     command
         .arg("--userspec=65532:0")
         .arg(top)

@@ -80,7 +80,7 @@ fn depends(needs: &Needs) -> Result<String, Failure> {
     }
     for library in needs.0.keys() {
         match library.split(".so").next().unwrap_or_default() {
-            // All of them are of glibc.
+            // These libraries are part of glibc.
             "libc" | "libm" | "libdl" | "libpthread" | "librt" => {}
             name if name.starts_with("ld-linux") => {}
             "libgcc_s" => packages.push("libgcc-s1".to_owned()),

@@ -454,7 +454,7 @@ mod tests {
         header.number(tag::SIZE, 7);
         let bytes = header.bytes(tag::REGION);
         let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-        // Three tags; "ab" with its end, a byte of alignment, a number and the end of the region.
+        // The header has three tags: "ab" with its end, a byte of alignment, a number, and the end of the region.
         assert_eq!((number(8), number(12)), (3, 4 + 4 + 16));
         assert_eq!((number(16), number(24)), (tag::REGION, 8));
         assert_eq!((number(48), number(56)), (tag::SIZE, 4));

@@ -89,7 +89,7 @@ fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) ->
         "purl": reference(package),
     });
     if let Some(license) = package["license"].as_str() {
-        // The slash is an old way to say OR.
+        // The slash is an old notation for OR.
         component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
     }
     if let Some(url) = package["repository"].as_str().filter(|url| !url.is_empty()) {

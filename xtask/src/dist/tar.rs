@@ -32,7 +32,7 @@ fn write_named(files: &Files, before: &str, mtime: u64) -> Result<Vec<u8>, Strin
             out.resize(out.len().next_multiple_of(RECORD), 0);
         }
     }
-    // Two empty records are the end.
+    // Two empty records end the archive.
     out.resize(out.len() + 2 * RECORD, 0);
     Ok(out)
 }
