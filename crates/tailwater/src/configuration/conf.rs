@@ -154,7 +154,8 @@ impl Source {
             let outcome = self.read_and_load(&files, &SharedObjects::default(), Diagnostics::default());
             (outcome, files.into_files())
         };
-        // The heap is not purged here: memory that loading has freed goes back to the system together with the configuration.
+        // The heap is not purged here: memory that loading has freed goes back to the system together with the
+        // configuration.
         let (outcome, files) = match config_thread::run_on_own_thread(|| (), load) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -200,7 +201,8 @@ impl Source {
     ) -> Outcome {
         let mut tree = Tree::default();
         let config = match self.read(files, &mut tree) {
-            // If some files could not be read, the others are loaded all the same, so that their mistakes are reported, too.
+            // If some files could not be read, the others are loaded all the same, so that their mistakes are reported,
+            // too.
             Err(mistake) if tree.failures.is_empty() => Err(Box::new(Rejected { mistake, partial: None })),
             _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics)
                 .and_then(|config| self.check_faults(config, &mut diagnostics)),

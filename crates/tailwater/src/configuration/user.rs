@@ -66,7 +66,8 @@ impl Identity {
         let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
         let is_already = (geteuid().as_raw(), getegid().as_raw()) == (self.uid, self.gid);
         match set_thread_groups(&groups) {
-            // A process that is this user already, in a container without the capability, loses nothing by keeping its groups.
+            // A process that is this user already, in a container without the capability, loses nothing by keeping its
+            // groups.
             Err(Errno::PERM) if is_already => {}
             set => set.map_err(failed("setgroups()".into()))?,
         }

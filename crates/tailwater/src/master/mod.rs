@@ -110,7 +110,8 @@ impl Master {
 
     /// Takes note of every child that has ended; under process number 1 there may be others than ours.
     fn reap(&mut self) {
-        // A server without worker processes has no children of its own, only programs of its modules, which wait for them.
+        // A server without worker processes has no children of its own, only programs of its modules, which wait for
+        // them.
         if matches!(self.serving, Serving::InProcess(..)) && !getpid().is_init() {
             return;
         }

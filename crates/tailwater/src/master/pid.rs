@@ -133,8 +133,8 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_ours() && fs::remove_file(self.place(self.name)).is_err() {
-            // A server that gave up its privileges may not be able to remove the file from /run, but it may empty it, so that no signal is
-            // sent to the next process with this number.
+            // A server that gave up its privileges may not be able to remove the file from /run, but it may empty it,
+            // so that no signal is sent to the next process with this number.
             let _ = self.file.set_len(0);
         }
     }

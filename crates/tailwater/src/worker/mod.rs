@@ -164,7 +164,8 @@ impl Server {
         let disks = Disks::new(pools.iter().cloned(), config.ring).into();
         let generation = config.publish(self.generation.id + 1, disks, &self.config_thread);
         if relock {
-            // `memory::lock` unlocks all memory. Files that are known as locked have to be so, so all of them are given up first.
+            // `memory::lock` unlocks all memory. Files that are known as locked have to be so, so all of them are given
+            // up first.
             generation.locks.set_max(0);
             // Stacks that loops have locked are unlocked, too, but the loops are started anew.
             memory::lock(&generation, self.copier.as_ref(), console);

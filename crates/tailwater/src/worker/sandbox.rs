@@ -104,7 +104,8 @@ impl SandboxRules {
             restricted &= !READ;
         }
         if config.reach.changes_anything() {
-            // Besides reading, only execution and device commands stay restricted, because the modules may write anywhere.
+            // Besides reading, only execution and device commands stay restricted, because the modules may write
+            // anywhere.
             restricted &= READ | AccessFs::Execute | AccessFs::IoctlDev;
         }
         Self {

@@ -53,7 +53,7 @@ fn add(chapters: &mut Vec<Chapter>, title: &'static str, directive: DirectiveInf
     });
     let chapter = &mut chapters[at];
     match chapter.directives.iter_mut().find(|known| known.name == directive.name) {
-        // Two directives of one module and one name have contexts of their own.
+        // Directives of one module with the same name are listed once, with the contexts of all of them.
         Some(known) => known.contexts |= directive.contexts,
         None => chapter.directives.push(directive),
     }

@@ -359,7 +359,8 @@ fn remove(stored: &StoredResponse) -> io::Result<()> {
             if RecordPrefix::decode(&prefix, &header, address.block).is_err() {
                 return Ok(());
             }
-            // Written through at once: a server bypasses the page cache of a device, whose blocks must not be written later.
+            // Written through at once: a server bypasses the page cache of a device, whose blocks must not be written
+            // later.
             let flags = i32::from_ne_bytes(rustix::fs::OFlags::DSYNC.bits().to_ne_bytes());
             let file = OpenOptions::new().write(true).custom_flags(flags).open(&stored.path)?;
             let checked = stored.file.metadata()?;

@@ -70,8 +70,8 @@ impl Channel {
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // Descriptors from a worker are refused, because closing them could take long: a lingering connection, a file of a slow server.
-        // Older kernels pass descriptors, which are then closed.
+        // Descriptors from a worker are refused, because closing them could take long: a lingering connection, a file
+        // of a slow server. Older kernels pass descriptors, which are then closed.
         let _ = tw_sys::sockopt::set_pass_rights(&ours, false);
         Ok((Self(ours), theirs))
     }

@@ -178,7 +178,8 @@ impl Workers {
                 alert("took a configuration too late, another one takes its place");
                 self.remove_current(|child| child.hang_up(), console);
             }
-            // A worker that did not get its log files would go on in those that were moved away, so another one takes its place.
+            // A worker that did not get its log files would go on in those that were moved away, so another one takes
+            // its place.
             ReadResult::Message(WorkerReply::Full) => self.replace(console),
             ReadResult::Message(WorkerReply::Leaving) => self.remove_current(|_| {}, console),
             // The worker is about to end, and a signal will tell how. One that has only closed the channel is ended.

@@ -121,7 +121,7 @@ fn changed_user_file_is_used_by_the_next_request() {
     );
     let path = server.prefix().join("conf/users");
     assert_eq!(login(&server, "/", "slow:password").status, 200);
-    // As long as the old one: nothing but its times tells it from the old file.
+    // The new file has the length of the old one, so only its times show the change.
     for password in ["two", "six", "ten", "own", "one"] {
         std::fs::write(&path, file(password)).unwrap();
         assert_eq!(login(&server, "/", &format!("user:{password}")).status, 200, "{password}");
@@ -200,7 +200,7 @@ fn send_login(server: &Server, client: &str, credentials: &str) -> Client {
 
 /// A server with a user whose hash takes about a second and another one whose hash is fast.
 fn server_with_a_slow_user() -> Server {
-    // Of the right shape, and of no password.
+    // The hash is well-formed but belongs to no password.
     let digest = format!("{}1", "a".repeat(85));
     let users = format!(
         "slow:$6$rounds=500000$saltsalt${digest}\nsecond:$6$rounds=500000$saltsalt${digest}\nfast:{APR1}\n"
@@ -288,7 +288,8 @@ fn auth_delay_delays_refusals_only() {
         "auth_basic realm; auth_basic_user_file users; auth_delay 300ms; error_log logs/error.log info;
          location /any/ { satisfy any; deny all; alias html/; } location /deny/ { deny all; alias html/; }",
     );
-    // How many have waited so far, as the log says; that they do wait is seen in `limit_req`, by one that goes away.
+    // The log says how many requests were delayed so far. That a delayed request waits is tested in `limit_req`, with a
+    // client that goes away.
     for (target, credentials, status, delayed) in [
         ("/", "user:x", 200, 0),
         ("/", "user:y", 401, 1),

@@ -94,13 +94,13 @@ fn claims_reach_upstreams_only_once_they_are_verified() {
     let claims = json!({ "sub": "a", "info": { "e-mail": "a@b", "job title": "c d" } });
     let token = key.sign_with("EdDSA", &json!({ "typ": "JWT" }), claims.to_string());
     assert_eq!(with_token(&server, "/", &token).text(), "a@b|c d|JWT|a|a");
-    // Another module let these pass: nobody has looked at the token.
+    // With "satisfy any", another module let these requests pass, so the token was not checked.
     let forged = TokenKey::ed25519("").sign("EdDSA", &claims);
     for token in [&token, &forged] {
         assert_eq!(with_token(&server, "/any", token).text(), "||");
         assert_eq!(with_token(&server, "/any-last", token).text(), "|");
     }
-    // With "satisfy any", a claim that nobody has verified grants nothing, though it may name the keys.
+    // With "satisfy any", an unverified claim grants nothing, though it may select the keys.
     let named = json!({ "sub": "a", "keys": "keys" });
     assert_eq!(with_token(&server, "/any-user", &key.sign("EdDSA", &named)).status, 204);
     assert_eq!(with_token(&server, "/any-user", &TokenKey::ed25519("").sign("EdDSA", &named)).status, 401);
@@ -130,7 +130,7 @@ fn changed_file_of_keys_is_read_again() {
     assert_eq!(statuses("/"), [204, 401]);
     assert_eq!(statuses("/both"), [204, 204]);
     assert_eq!(statuses("/named?k=k"), [401, 204]);
-    // A name made of what a client sends stays below the directory that the configuration names.
+    // A key file name made of client input stays below the directory that the configuration names.
     for target in ["/named?k=../keys", "/named?k=x/../k", "/none", "/bad"] {
         assert_eq!(statuses(target), [500, 500], "{target}");
     }
@@ -189,7 +189,7 @@ fn keys_of_a_subrequest_are_kept_as_long_as_configured() {
     ] {
         server.wait_error_log(line).unwrap();
     }
-    // Without a token nobody is asked.
+    // A request without a well-formed token causes no request for keys.
     let before = count.load(SeqCst);
     assert_eq!(get(&server, "/").status, 401);
     assert_eq!(with_token(&server, "/", "x").status, 401);

@@ -201,7 +201,7 @@ fn checks_of_end_and_signature_can_be_off() {
     for token in ["x", "a.b.c", "e30.e30", "e30.W10."] {
         assert_eq!(with_token(&server, "/sig", token).status, 401, "{token}");
     }
-    // A token that nobody checks needs no keys.
+    // Without signature validation, a token needs no keys.
     let keyless =
         start_server(self::server(), "auth_jwt site; auth_jwt_validate_sig off; try_files /none =204;");
     assert_eq!(with_token(&keyless, "/", &forged).status, 204);
@@ -370,7 +370,7 @@ fn preaccess_phase_checks_subrequests() {
     let other = key.sign("HS256", &json!({ "sub": "b" }));
     assert_eq!(with_token(&server, "/page", &token).text(), "pageinner");
     assert!(!page(&server, "/page").1.contains("inner"));
-    // In the access phase, who may have a page may have what it is made of.
+    // The access phase does not check subrequests: whoever may request the page gets its parts too.
     assert_eq!(page(&server, "/open").1, "pageinner");
     assert_eq!(get(&server, "/any").status, 401);
     assert_eq!(with_token(&server, "/any", &token).status, 204);

@@ -111,7 +111,7 @@ fn state_of_a_login_is_used_once() {
     let target =
         format!("/oidc_callback?code={}&state={}", arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
     let held = provider.gate.lock().unwrap();
-    // Two at the same time.
+    // Two callbacks with the same code at the same time.
     let mut clients = [0, 1].map(|_| {
         let mut client = server.connect().unwrap();
         client

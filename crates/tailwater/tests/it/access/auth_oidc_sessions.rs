@@ -170,7 +170,7 @@ fn renewals_that_fail_end_only_sessions_that_the_provider_ends() {
     assert_eq!(user(&get_with(&server, "/", &kept)), "alice access");
     assert_eq!(provider.asked("/token").len(), asked);
     provider.change(|script| script.status = 200);
-    // Tokens of somebody else, of a forger, and for somebody else.
+    // Renewed tokens of another subject, for another audience, of another issuer, and with a forged signature.
     for change in
         [json!({ "sub": "bob" }), json!({ "aud": "other" }), json!({ "iss": "https://other" }), json!({})]
     {
@@ -233,7 +233,7 @@ fn page_of_another_site_ends_no_session() {
     assert_eq!(left.status, 302);
     assert!(left.field("Location").unwrap().starts_with(&format!("{}/logout?", provider.issuer())));
     assert_eq!(get_with(&server, "/", &session).status, 302);
-    // Without a session there is nothing to ask.
+    // Without a session, the provider is not asked.
     assert_eq!(ask("GET /logout", &[]).status, 302);
 }
 
@@ -318,11 +318,11 @@ fn logout_token_ends_the_sessions_it_names() {
         server.wait_error_log(why).unwrap();
     }
     assert_eq!(left(&server, &all), [true, false, true, true]);
-    // Other requests.
+    // Another method, a body that is too large, and no body.
     assert_eq!(request(&server, "GET /backchannel", &[]).status, 405);
     assert_eq!(post(&server, "/backchannel", &"x".repeat(50_000)).status, 413);
     assert_eq!(post(&server, "/backchannel", "").status, 400);
-    // A session of another user is not meant.
+    // A logout token that names the session of another user ends nothing.
     assert_eq!(send(&with("9", json!({ "sid": "4" }))).status, 200);
     assert_eq!(left(&server, &all), [true, false, true, true]);
     assert_eq!(send(&with("10", json!({ "aud": ["other", "client"] }))).status, 200);

@@ -180,7 +180,7 @@ fn closed_client_connection_ends_the_subrequest() {
             all.push(byte[0]);
         }
         sender.send(()).unwrap();
-        // Until the server closes: the question is over.
+        // The server closes the connection when the subrequest is over.
         connection.read_to_end(&mut all).unwrap();
         String::from_utf8(all).unwrap()
     });

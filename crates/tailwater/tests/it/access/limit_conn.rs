@@ -49,7 +49,7 @@ fn connections_over_the_limit_are_refused() {
     let (_, text) = page(&server, "/m");
     assert!(text.contains("tailwater_limit_conn_entries{zone=\"one\"} 1\n"), "{text}");
     assert!(text.contains("tailwater_limit_conn_rejected_total{zone=\"other\"} 2\n"), "{text}");
-    // A client that goes away gives back what it held.
+    // The connection of a client that goes away is no longer counted.
     drop((first, second));
     assert!(wait::until(wait::TIMEOUT, || get(&server, "/small?k=1&other=x").status == 200));
     server.wait_error_log("[error]").unwrap();

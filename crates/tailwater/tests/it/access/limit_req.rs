@@ -50,8 +50,8 @@ fn excess_is_delayed_or_refused() {
         assert_eq!(statuses(target, expected.len()), expected, "{target}");
     }
     assert_eq!(statuses("/some?k=s", 3), [204, 204, 204]);
-    // The second and the third wait, as the logs say: of three that come together, unless something holds the server for
-    // the tenth of a second after which there is nothing to wait for.
+    // Of three requests that arrive together, the second and the third are delayed, as the logs say, unless the machine
+    // pauses the server for the tenth of a second after which they need no delay.
     let mut attempt = 0;
     let are_delayed = || {
         attempt += 1;
@@ -81,7 +81,7 @@ fn excess_is_delayed_or_refused() {
         // The time between two requests counts.
         let (before, behind) = text.split_once("1.000").unwrap_or((text, ""));
         let is_said = |l: &&str| l.contains(level) && l.contains(before) && l.contains(behind);
-        // Each log has a thread that writes it: this one may be behind the other.
+        // Each log is written by a thread of its own, so this one may lag behind the other.
         let found = || server.error_log().lines().filter(is_said).count();
         let is_enough = || found() >= count;
         assert!(wait::until(wait::TIMEOUT, is_enough), "{line}: {}\n{}", found(), server.error_log());
@@ -309,13 +309,13 @@ fn cost_is_charged_when_the_request_is_over() {
         ))
         .unwrap();
     let status = |target: &str| get(&server, target).status;
-    // Each is admitted as long as those before it have not cost more than 100.
+    // A request is admitted until the earlier ones have cost more than 100.
     for (target, expected) in [
         ("/60?k=1", 200),
         ("/40?k=1", 200),
         ("/500?k=1", 200),
         ("/1?k=1", 429),
-        // Other keys owe nothing, and an empty one counts nowhere.
+        // Other keys have not been charged, and an empty key is not counted.
         ("/101?k=2", 200),
         ("/1?k=2", 429),
         ("/1000?k=", 200),
@@ -334,7 +334,7 @@ fn cost_is_charged_when_the_request_is_over() {
         ("/both/0?k=5", 200),
         ("/both/0?k=5", 200),
         ("/both/0?k=5", 429),
-        // The cost is that of the page that was sent in the end.
+        // The cost is computed from the error page that was sent in the end.
         ("/bytes?k=6", 404),
         ("/bytes?k=6", 429),
     ] {

@@ -81,7 +81,7 @@ fn one_node_orders_for_all() {
             let is_shown = value.windows(11).any(|bytes| bytes == b"PRIVATE KEY" || bytes == b"example.com");
             assert!(!is_shown && !key.contains("example"), "{key}");
         }
-        // Each node has it on its disk, and serves it without the engine.
+        // Each node has the certificate on its disk, and serves it without the engine.
         engine.go_away();
         for node in [&first, &others[0], &others[1]] {
             let kept = || {
@@ -137,7 +137,7 @@ fn keys_are_rotated_and_a_node_without_them_orders_nothing() {
     let stranger = node_with(&ca, &engine.url(), "n1", "b.key", "");
     stranger.wait_error_log("it is encrypted with none of the keys of \"encryption_key\"").unwrap();
     assert_eq!((ca.count("certificate"), certificate()), (1, Some(sealed.clone())), "{:?}", ca.said());
-    // A node that has both seals again what it finds.
+    // A node that has both keys seals the certificate again with its first key.
     let both = node_with(&ca, &engine.url(), "n2", "b.key a.key", "");
     assert_eq!(wait_leaf(&ca, &both), leaf);
     assert!(wait::until(PATIENCE, || certificate().as_ref() != Some(&sealed)), "{}", both.error_log());

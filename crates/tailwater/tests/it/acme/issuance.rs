@@ -122,7 +122,8 @@ fn http_01_issues_a_certificate_that_survives_restart() {
         text.starts_with("-----BEGIN PRIVATE KEY-----\n") && text.matches("BEGIN CERTIFICATE").count() == 2
     );
 
-    // A worker process beside the first one, which begins with what is kept, and orders nothing.
+    // A reload starts a new worker process beside the first one. The new one uses the stored certificate and orders
+    // none.
     let conf = format!("sandbox off; http {{ {} }}", http(&ca, more, "").replace("\"ok ", "\"again "));
     reload(&mut server, &conf);
     let is_new = || get(&ca, &server, "/") == "again ";
@@ -199,7 +200,7 @@ fn renewal_follows_renewal_information() {
     let ca = Ca::start(Script { lifetime, renew_in: Some(Duration::ZERO), ..Script::default() });
     let server = serve(&ca, "state_path state;", "");
     let replaced = || ca.said().iter().any(|line| line.starts_with("order example.com replaces "));
-    // A quarter of its time has to pass first, whatever the authority says.
+    // A quarter of the certificate's lifetime has to pass first, whatever the authority says.
     assert!(wait::until(2 * wait::TIMEOUT, replaced), "{:?}\n{}", ca.said(), server.error_log());
     let said = ca.said();
     let renewed = said.iter().find_map(|line| line.strip_prefix("renewal ")).unwrap();
@@ -251,7 +252,7 @@ fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
             "{line}"
         );
         assert!(!is_trusted(ca, server, "example.com"));
-        // As it asks for: two hours, give or take a tenth.
+        // The authority asks for a delay of two hours, which is randomized by a tenth.
         assert!(!line.contains("rateLimited") || line.contains("next attempt in 7"), "{line}");
         // A reload retries at once, because the configuration may have changed.
         ca.change(|script| script.misbehaviour = Misbehaviour::None);

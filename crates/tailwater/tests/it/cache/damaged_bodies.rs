@@ -210,7 +210,7 @@ fn http2_stream_with_damage_is_reset() {
             assert!(client.get("/large").is_err());
             assert_eq!(damaged(&server), 1);
         }
-        // On the same connection.
+        // The same connection can be used for the next request.
         let response = client.get("/large").unwrap();
         assert_eq!(response.field("x-cache"), Some("MISS"));
         assert!(response.body == body("/large"));

@@ -37,7 +37,7 @@ fn overlapping_directories_are_refused_with_both_places() {
     ] {
         let said = check(&format!("{cache}{other}"));
         assert!(said.contains(&format!("[emerg] {uses} \"")), "{other}: {said}");
-        // The place of the cache, and behind it that of the other.
+        // The message gives the position of the cache, then that of the other directive.
         let line =
             said.lines().find(|line| line.contains("shares files with the cache in")).unwrap_or_default();
         assert_eq!(line.matches("nginx.conf:").count(), 2, "{other}: {said}");

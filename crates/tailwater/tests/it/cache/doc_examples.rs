@@ -87,7 +87,7 @@ fn every_example_passes_the_configuration_test() {
     for (heading, conf) in examples {
         let dir = TempDir::new("caching").unwrap();
         fs::create_dir(dir.join("logs")).unwrap();
-        // A test asks no name server, and whether there is a disk is not what it is about.
+        // The test has no name server and not these directories, so both are replaced.
         let conf =
             conf.replace(ORIGIN[1], "server 127.0.0.1").replace("/var/cache/", "").replace("/mnt/", "");
         let conf = dir.write("nginx.conf", conf).unwrap();
@@ -115,7 +115,7 @@ fn example_of_a_cdn_node_caches() {
         (cache_status(&response) == "STALE").then_some(response)
     });
     assert_eq!(stale.unwrap().text(), "first");
-    // And so it goes on, whatever the origin says.
+    // The stale response is still served, whatever the origin says.
     assert!(wait::until(wait::TIMEOUT, || request_count.load(SeqCst) > 1));
     assert_eq!(request(&server, "GET /a", &[]).text(), "first");
     // A response without freshness information is not stored.
@@ -266,7 +266,7 @@ fn example_of_purging_by_api_purges() {
             .unwrap();
         client.read_response().unwrap().status
     };
-    // As they are in the text, for this host.
+    // The commands are taken from the text, with this host in place of the example's.
     let text = text().replace("www.example.com", "localhost");
     let bodies = text.split("curl -d '").skip(1).map(|rest| rest.split('\'').next().unwrap().to_owned());
     let bodies: Vec<_> = bodies.collect();

@@ -166,7 +166,7 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
         ),
     );
     server.wait_error_log(" files, ").unwrap();
-    // No file can be made in it any more.
+    // A file in place of the directory makes every creation of a file fail.
     let dir = server.prefix().join("cache");
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::write(&dir, "").unwrap();
@@ -178,7 +178,8 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
     let mut first = request();
     assert_eq!(first.read_head().unwrap().status, 200);
     assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
-    // The file has been given up, and what the first one has is nowhere else; or that has yet to be seen.
+    // The fill has given up its file, so the first half is kept nowhere else; or the failed create has not been counted
+    // yet.
     let created = || {
         try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"create\"}")
             .is_some_and(|count: u64| count > 0)
@@ -236,7 +237,8 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
     wait_for_fills(&server);
     for op in [Op::Create, Op::Write, Op::Rename, Op::Open, Op::Read] {
         let stall = disk.on(op).inject(Fault::Stall);
-        // The response comes as fast as the origin sends it, whatever the disk does. A client that falls behind reads from the file.
+        // The response comes as fast as the origin sends it, whatever the disk does. A client that falls behind reads
+        // from the file.
         let size = if op == Op::Read { "small" } else { "large" };
         let path = format!("/{size}/{op:?}");
         let first = get(&server, &path);
@@ -248,7 +250,8 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
             assert_eq!(number(&get(&server, "/hot")), hot, "{op:?}");
             assert_eq!(get(&server, "/plain").status, 200, "{op:?}");
         }
-        // A second request for the same does not wait for the disk, either: the response is still in memory, or the origin is asked.
+        // A second request for the same does not wait for the disk, either: the response is still in memory, or the
+        // origin is asked.
         assert_eq!(get(&server, &format!("/new/{op:?}")).status, 200, "{op:?}");
         stall.lift();
         wait_for_fills(&server);

@@ -277,7 +277,7 @@ fn stalled_fill_is_continued_after_the_lock_age() {
 
 #[test]
 fn dripping_fill_is_continued_after_the_lock_age() {
-    // Three bytes, and then one again and again: far from what anybody could wait for.
+    // The origin sends three bytes, and then one byte at a time: the whole would take longer than any client waits.
     const LEN: usize = 100_000;
     let (open, _) = gate();
     let is_over = open.clone();

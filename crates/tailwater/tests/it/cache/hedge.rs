@@ -49,7 +49,7 @@ impl Hedged {
 
     /// Stops all opening of files, from the next lookup on.
     fn stall(&mut self) -> Injected {
-        // A reload closes what is open.
+        // A reload closes open files.
         reload(&mut self.server, &self.conf);
         self.disk.on(Op::Open).inject(Fault::Stall)
     }

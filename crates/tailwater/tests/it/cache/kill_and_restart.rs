@@ -336,12 +336,12 @@ fn kill_one_and_restart(store: Store, kills: u64, seed: u64, has_failed: &Atomic
         let mut clients = Vec::new();
         if random.happens(50) || round == kills {
             assert_settled(&server, dir.path(), store, &when);
-            // All of them: what came over the kill, and what did not.
+            // All pages are requested, whether or not they were stored before the kill.
             (0..PAGES).for_each(|page| assert!(pages.get(addr, page), "{when}"));
             assert_settled(&server, dir.path(), store, &when);
         }
         if round < kills {
-            // Also while it learns what there is.
+            // Clients send requests while the loader is still running, too.
             clients = pages.load(addr, random.next_number() >> 16, &is_over);
             if random.happens(30) {
                 wait_stored(&server, 50);
@@ -353,7 +353,7 @@ fn kill_one_and_restart(store: Store, kills: u64, seed: u64, has_failed: &Atomic
             }
             let stored = metrics(&server)["stored_total{cache=\"one\"}"] + random.below(40) as u64;
             wait_stored(&server, stored);
-            // Its worker process as well, which is of its group.
+            // The signal goes to the process group, which includes the worker process.
             server.signal(Signal::KILL).unwrap();
             let _ = server.wait_exit(wait::TIMEOUT);
         }

@@ -50,7 +50,7 @@ fn removed_files_of_hot_responses_are_misses_and_stored_again() {
         for path in ["/small", "/large"] {
             assert!(hits(&server, path, if round == 1 { "MISS" } else { "HIT" }), "{path} {round}");
         }
-        // Not from what is on its way to its file: that may come into its place behind the removal.
+        // A fill that is not yet stored could put its file in place after the removal, so the test waits for it.
         wait_stored(&server, 2 * round);
         for path in ["/small", "/large"] {
             assert!(hits(&server, path, "HIT"), "{path} {round}");

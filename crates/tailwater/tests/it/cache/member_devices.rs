@@ -262,7 +262,7 @@ fn replaced_device_is_used_after_a_reload() {
     fs::remove_file(place.path("y")).unwrap();
     place.format(&["y"]);
     place.change(&mut server, &format!("{BOTH} min_free=1k"));
-    // If the configuration before has the device for a moment more, it is taken back by degrees.
+    // If the old configuration keeps the device open for a moment longer, the member is readmitted by degrees.
     let is_known = || ["up", "probing"].contains(&place.state(&server, "b").as_str());
     assert!(wait::until(wait::TIMEOUT, is_known), "{} {}", place.state(&server, "b"), server.error_log());
     // Responses that loops have in memory belong to the replaced device, and are not hits.
@@ -296,7 +296,7 @@ fn device_of_a_directory_of_another_cache_is_emptied() {
     other.stop().unwrap();
     let mut server = filled(&place);
     server.stop().unwrap();
-    // "c" has noted the device, but its purges are not those of this cache.
+    // "c" knows the device, but has not applied the purges of this cache.
     let server = place.start("@a device=@z member=@b:device=@y member=@c:device=@x");
     wait_loaded(&server, 3);
     assert_eq!(place.entries(&server, "a"), 0, "{}", server.error_log());
@@ -319,7 +319,7 @@ fn failing_device_of_a_member_is_left_out_and_comes_back() {
         wait_stored(&server, PAGES);
         assert_eq!(place.state(&server, "b"), "up");
         let faults = [Op::Read, Op::Write].map(|op| disk.on(op).inject(fault));
-        // Found by the manager, without requests that need it.
+        // Background probes find the fault; no request is needed.
         place.wait_state(&server, "b", &["failing"]);
         if fault != Fault::Stall {
             continue;

@@ -134,7 +134,7 @@ fn reload_with(store: &str) {
     wait_loaded(&server, 3);
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
     let on = |server: &Server, name: &str| responses(server, &dir.join(name));
-    // Added: what moves is still found where it is.
+    // When a member is added, responses that now belong to it are still found on the old one.
     change(&mut server, &conf("/a member=/b member=/c member=/d"));
     wait_known(&server, PAGES);
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
@@ -149,7 +149,7 @@ fn reload_with(store: &str) {
     assert_eq!(on(&server, "b"), shares[1]);
     assert!(on(&server, "d") > 4);
     assert_eq!(state(&server, &dir.join("b")), "draining");
-    // Purged everywhere, whoever has it.
+    // A purge applies to all members.
     assert_eq!((purge(&server, "/0"), purge(&server, "/0")), (204, 404));
     let before = requests.load(SeqCst);
     assert_eq!(count(&hits(&server)), PAGES - 1);
@@ -185,7 +185,7 @@ fn become_several(store: &str) {
     assert!(wait::until(wait::TIMEOUT, || metric(&server, "cache_filling") == 0));
     let found = count(&hits(&server));
     assert!(found >= PAGES - 1, "{found} {}", server.error_log());
-    // And after a restart with what it was.
+    // Responses are also found after a restart with the original member only.
     server.stop().unwrap();
     let server = start(&conf("/a"));
     assert!(count(&hits(&server)) >= PAGES - 1);
@@ -251,9 +251,9 @@ fn mount_nothing(store: &str) {
     fs::remove_dir(dir("b")).unwrap();
     fs::rename(dir("mounted"), dir("b")).unwrap();
     server.wait_error_log("is used again").unwrap();
-    // By degrees: those that are tried are hits.
+    // The member is readmitted by degrees: requests that try it are hits.
     assert!(wait::until(6 * wait::TIMEOUT, || count(&hits(&server)) == PAGES), "{}", server.error_log());
-    // A new disk, and somebody says that it may be used.
+    // A new disk, with the file by which the operator permits its use.
     server.stop().unwrap();
     fs::remove_dir_all(dir("b")).unwrap();
     fs::create_dir(dir("b")).unwrap();
@@ -360,7 +360,7 @@ impl Disks {
 fn failing_member_is_left_out_and_comes_back() {
     let faults = [Fault::Error(Errno::IO), Fault::Stall, Fault::Delay(Duration::from_millis(300))];
     for (fault, store) in faults.iter().flat_map(|fault| STORES.map(|store| (*fault, store))) {
-        // Otherwise the segments would be in memory.
+        // Without direct I/O, reads of segments would be served by the page cache.
         let direct = if store == "store=log" { "direct=on" } else { "" };
         let Some(mut cache) = Disks::new(&format!("slow=200ms {store} {direct}")) else { return };
         let share = cache.failing_share();
@@ -373,7 +373,7 @@ fn failing_member_is_left_out_and_comes_back() {
         let faults = [Op::Open, Op::Read].map(|op| cache.disks[1].on(op).inject(fault));
         cache.wait_state("failing");
         assert!(metric(&cache.server, "cache_breaker_trips_total") > 0);
-        // The others go on at their pace; those of the failing one come from the origin.
+        // The other members keep their speed. Responses of the failing one are fetched from the origin.
         let before = cache.requests.load(SeqCst);
         let began = Instant::now();
         let during = count(&hits(&cache.server));
@@ -381,13 +381,13 @@ fn failing_member_is_left_out_and_comes_back() {
         assert!((PAGES - share..PAGES).contains(&during), "{what}: {during}");
         assert_eq!(cache.requests.load(SeqCst) - before, PAGES - during, "{what}");
         faults.into_iter().for_each(|fault| fault.lift());
-        // Its responses are hits again, by degrees.
+        // Responses of the member are hits again, by degrees.
         cache.wait_state("probing");
         let is_back = || count(&hits(&cache.server)) > during;
         assert!(wait::until(4 * wait::TIMEOUT, is_back), "{what}: {}", cache.server.error_log());
         let log = cache.server.error_log();
         assert_eq!(log.matches("/cache\" is slow or fails, and is left out").count(), 1, "{log}");
-        // No loop has waited for the disk: a turn of a second would.
+        // No loop waited for the disk: otherwise a turn would have taken a second.
         let series = "event_loop_part_seconds_bucket{worker=\"0\",cause=\"kernel\",le=";
         let text = metrics_text(&cache.server);
         let turns = |bound: &str| -> u64 {
@@ -425,7 +425,7 @@ fn hang(store: &str) {
     let Some(mut cache) = Disks::new(&format!("{store} snapshot=1s")) else { return };
     let share = cache.failing_share();
     if store == "store=log" {
-        // From then on a start knows all records at once.
+        // Once the snapshot has all records, a start knows all of them at once.
         let entries = || cache.disks.iter().map(|disk| records_in_snapshot(&disk.join("cache"))).sum::<u64>();
         assert!(wait::until(wait::TIMEOUT, || entries() == PAGES as u64), "{}", entries());
     }
@@ -445,7 +445,7 @@ fn hang(store: &str) {
     let before = hits(&cache.server);
     assert_eq!(count(&before), 0);
     stalls.into_iter().for_each(|stall| stall.lift());
-    // Another process opens the directory, whatever the sandbox of this one allows.
+    // The reload starts another process, which can open the directory whatever the sandbox of the old one allows.
     let conf = cache.conf.clone();
     reload(&mut cache.server, &conf);
     // The next process may know that it was left out, and then admits it by degrees.

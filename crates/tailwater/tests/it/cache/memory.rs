@@ -94,7 +94,7 @@ fn fill_is_written_back_while_it_arrives() {
     go.send(()).unwrap();
     read(&mut client, HALF, b'b');
     wait_stored(&server, 1);
-    // A thread counts a job when whoever waited for it may have gone on.
+    // The thread counts a job only after it has woken the waiting request, so the counter may lag.
     assert!(wait::until(wait::TIMEOUT, || write_backs(&server) >= 2), "{}", write_backs(&server));
     // The file was not read again before it got its name, so its pages have not come back.
     let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };

@@ -129,7 +129,7 @@ fn files_of_nginx_are_served_with_loader_nginx() {
     assert_eq!((part.status, part.text().as_str()), (206, "234"));
     assert_eq!(request(&server, "GET /a", &["If-None-Match: \"x\""]).status, 304);
     assert_eq!(request_count.load(SeqCst), 0);
-    // There is no such one.
+    // No file has this key.
     assert_eq!(get(&server, "/c").text(), "fresh");
 }
 
@@ -153,7 +153,7 @@ fn revalidated_file_of_nginx_is_rewritten_in_our_format() {
         });
         assert!(hit.is_some(), "{}", server.error_log());
         let before = request_count.load(SeqCst);
-        // Also for who opens it anew.
+        // The response is also found after a reopen.
         server.signal(Signal::USR1).unwrap();
         let response = get(&server, "/a");
         assert_eq!((cache_status(&response), response.body == body), ("HIT", true));
@@ -204,7 +204,7 @@ fn damaged_files_are_removed_and_foreign_files_stay() {
 #[test]
 fn files_of_nginx_are_evicted_with_either_loader() {
     for parameters in ["max_size=1m", "max_size=1m loader=nginx"] {
-        // No request has these keys: only the names of the files count.
+        // No request has had these keys: the loader goes by the names of the files alone.
         let builder = (0..40).fold(server(), |builder, nth| {
             let key = format!("/{nth}");
             builder.file(format!("cache/{nth:032x}"), file(&key, FUTURE, HEAD, &[b'x'; 100_000]))
@@ -309,7 +309,7 @@ fn cache_filled_by_nginx_itself_is_served() {
         }
     }
     assert_eq!(request_count.load(SeqCst), requests.len(), "{}", server.error_log());
-    // Another variant is asked for.
+    // A language for which no variant is stored is fetched.
     assert_eq!(request(&server, "GET /vary", &["Accept-Language: fr"]).text(), "en");
     assert_eq!(request_count.load(SeqCst), requests.len() + 1);
 }

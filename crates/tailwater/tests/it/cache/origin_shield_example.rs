@@ -45,11 +45,11 @@ fn shield_makes_one_request_of_many_nodes_and_its_failure_is_bridged() {
         .collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(request_count.load(SeqCst), RESPONSES);
-    // Each shield node has its part, each edge node all.
+    // Each shield node stores its share of the responses, and each edge node all of them.
     assert!(wait::until(wait::TIMEOUT, || shields.iter().map(stored).sum::<u64>() == RESPONSES as u64));
     assert!(shields.iter().all(|shield| stored(shield) >= RESPONSES as u64 / 8));
 
-    // Without one of the shield nodes, the other asks the origin for its responses.
+    // When one shield node is down, the other one fetches the responses of both from the origin.
     shields.pop().unwrap().stop().unwrap();
     for nth in 0..RESPONSES {
         let path = format!("/new/{nth}");
@@ -58,7 +58,7 @@ fn shield_makes_one_request_of_many_nodes_and_its_failure_is_bridged() {
     assert!(wait::until(wait::TIMEOUT, || stored(&edges[0]) == 2 * RESPONSES as u64));
     assert_eq!(get(&edges[0], "/new/0").text(), "/new/0");
     assert_eq!(request_count.load(SeqCst), 2 * RESPONSES);
-    // Without both, the edge asks the origin itself.
+    // When both are down, the edge node fetches from the origin itself.
     shields.pop().unwrap().stop().unwrap();
     assert_eq!(get(&edges[0], "/last").text(), "/last");
 }

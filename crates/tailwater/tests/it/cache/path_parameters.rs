@@ -49,7 +49,7 @@ fn thread_pool_parameter_gives_the_cache_its_threads() {
     assert_eq!(purge(&server, "/a"), 204);
     // The loader, a fill, a purge.
     for operation in ["list", "create", "unlink"] {
-        // A thread counts a job when whoever waited for it may have gone on.
+        // The thread counts a job only after it has woken the waiting request, so the counter may lag.
         let is_counted = || jobs(&server, "own", operation) > 0;
         assert!(wait::until(wait::TIMEOUT, is_counted), "{operation}: {}", metrics_text(&server));
         assert_eq!(jobs(&server, "default", operation), 0, "{operation}");

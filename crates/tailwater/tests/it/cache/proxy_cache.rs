@@ -91,7 +91,7 @@ fn second_request_is_a_hit() {
     wait_stored(&server, 2);
     let found = files(&server);
     assert_eq!(found.len(), 2, "{found:?}");
-    // Where nginx has it: the levels from the end of the MD5 of the key.
+    // The path is that of nginx: the levels are taken from the end of the MD5 of the key.
     let key = md5(&format!("http://{}/a", origin.addr));
     let place = format!("cache/{}/{}/{key}", &key[31..], &key[29..31]);
     assert!(found.contains(&server.prefix().join(&place)), "{place} {found:?}");
@@ -168,7 +168,7 @@ fn entries_survive_restart_and_reload() {
     let files_before = files(&server);
     let kept: Vec<_> = files_before.iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
     server.stop().unwrap();
-    // Another one, which finds the files.
+    // A new server finds the files.
     let other =
         origin.cached_in(&format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()), "");
     let found = get(&other, "/a");
@@ -189,7 +189,7 @@ fn hit_answers_conditions_and_ranges() {
         );
     });
     let server = origin.cached("");
-    // All of it is fetched, whatever is asked for.
+    // A range request causes the whole response to be fetched.
     let part = request(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234".to_owned()));
     wait_stored(&server, 1);
@@ -211,7 +211,7 @@ fn status_412_and_416_have_no_cache_fields() {
     let server = origin.cached("");
     assert_eq!(get(&server, "/").status, 200);
     for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=100-", 416)] {
-        // From what comes, and from what is stored.
+        // The response is checked when it comes from the origin, and when it is stored.
         for path in [format!("/{expected}"), "/".to_owned()] {
             let response = request(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
             assert_eq!(response.status, expected, "{path}");
@@ -231,7 +231,7 @@ fn status_412_has_no_field_of_the_response() {
     let server = origin.cached("add_header X-Always b always;");
     for path in ["/begun", "/"] {
         for field in ["If-Match: \"b\"", "If-Unmodified-Since: Sat, 05 Nov 1994 08:49:37 GMT"] {
-            // From what comes, and from what is stored.
+            // The response is checked when it comes from the origin, and when it is stored.
             let response = request(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
             assert_eq!((response.status, response.field("Content-Type")), (412, Some("text/html")), "{path}");
             for name in [
@@ -325,7 +325,7 @@ fn cache_lock_collapses_concurrent_misses() {
             client
         })
         .collect();
-    // Everybody gets what has come so far, before the rest is there.
+    // Every client gets what has arrived so far, before the rest does.
     for client in &mut clients {
         assert_eq!(client.read_head().unwrap().status, 200);
         assert_eq!(client.read_bytes(100_000).unwrap(), vec![b'a'; 100_000]);
@@ -449,7 +449,7 @@ fn expired_entry_is_revalidated() {
         (cache_status(&response) == "REVALIDATED").then_some(response)
     });
     assert_eq!(again.unwrap().text(), "kept");
-    // The second answer is valid for longer, also for who reads its file.
+    // The revalidated response has the new lifetime, also when its file is opened and read again.
     let is_hit = || {
         server.signal(tw_testkit::Signal::USR1).unwrap();
         cache_status(&get(&server, "/")) == "HIT"
@@ -592,7 +592,7 @@ fn chunked_fill_serves_slow_clients() {
 
 #[test]
 fn slow_clients_get_all_that_arrived_of_a_stalled_fill() {
-    // More than sockets hold, and a small piece at the end.
+    // Half of the body exceeds the socket buffers, with a small piece at the end.
     const HALF: usize = (4 << 20) + 1000;
     const ROUNDS: usize = 8;
     let (go, wait_for_go) = channel::<()>();
@@ -687,7 +687,8 @@ fn purge_by_prefix_survives_restart() {
     );
     wait_stored(&server, 4);
     server.stop().unwrap();
-    // Numbers of a process begin with its second: what the one before has taken in the same second counts as old.
+    // A file whose sequence number is larger than the first of the process counts as the oldest. Numbers begin with the
+    // start time, so the next process starts in a later second.
     let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let then = second();
     assert!(wait::until(wait::TIMEOUT, || second() > then));
@@ -718,7 +719,7 @@ fn purge_is_not_undone_by_a_fill_begun_before() {
         client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert!(wait::until(wait::TIMEOUT, || origin.request_count() == 1));
         purge(&server, path, "Purge: 1\r\n");
-        // Later requests do not follow the purged fill any more.
+        // Later requests do not join the fill that was purged.
         assert_eq!(get(&server, "/a").text(), "1");
         wait_stored(&server, 1);
         go.send(()).unwrap();

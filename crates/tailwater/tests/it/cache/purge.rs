@@ -174,7 +174,7 @@ fn purge_command_purges_in_a_running_server() {
         let expected = "tailwater: [error] no cache \"none\": the server has \"idle\", \"one\"\n";
         assert_eq!(refused, (false, expected.to_owned()));
         server.wait_error_log("purge in cache \"one\" ordered by process ").unwrap();
-        // Many at once.
+        // Several clients purge at the same time.
         store_all(&server, &["/b"]);
         thread::scope(|scope| {
             for client in 0..4 {
@@ -247,7 +247,7 @@ fn hit_times_are_counted_by_source() {
         assert_eq!(had(&server, "/a"), "HIT");
     }
     assert_eq!((count("inline"), hits()), (inline + 5, all + 5));
-    // Without a body, too.
+    // A HEAD request is counted as well.
     assert_eq!(request(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
     assert_eq!(count("inline"), inline + 6);
     // Files of this disk are never read without waiting for it.
@@ -257,7 +257,7 @@ fn hit_times_are_counted_by_source() {
     assert_eq!(had(&server, "/large"), "HIT");
     assert_eq!(hits(), large + 1);
     assert!(count("disk") > before, "{}", get(&server, "/metrics").text());
-    // A hit in whose place another handler responds has no first byte.
+    // If another handler responds instead of the cache hit, no time to first byte is recorded.
     let before = (count("inline"), count("disk"));
     let all = hits();
     let is_hit =

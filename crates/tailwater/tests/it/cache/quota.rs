@@ -88,10 +88,10 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
         let server = server().start(&conf(dir.path(), origin, store, "$arg_owner 200k")).unwrap();
         wait_loaded(&server);
         (0..3).for_each(|nth| assert!(!is_hit(&server, "b", nth)));
-        // Without a value there is no quota.
+        // Responses without an owner have no quota.
         (0..12).for_each(|nth| assert!(!is_hit(&server, "", nth)));
         wait_stored(&server, 15);
-        // Each is older than the next one.
+        // Each response is stored before the next, so that their ages differ.
         for nth in 0..20 {
             assert!(!is_hit(&server, "a", nth));
             wait_stored(&server, 16 + nth);
@@ -128,7 +128,7 @@ fn quotas_count_over_a_restart_and_a_kill() {
         let conf = |quota: &str| conf(dir.path(), origin, store, quota);
         let mut first = server().start(&conf("$arg_owner 1m")).unwrap();
         wait_loaded(&first);
-        // Each is older than the next one.
+        // Each response is stored before the next, so that their ages differ.
         for nth in 0..10 {
             assert!(!is_hit(&first, "a", nth));
             wait_stored(&first, nth + 1);
@@ -147,7 +147,7 @@ fn quotas_count_over_a_restart_and_a_kill() {
         wait_snapshot(dir.path(), &second);
         second.signal(Signal::KILL).unwrap();
         let _ = second.wait_exit(wait::TIMEOUT);
-        // Not before: it may be about to write another one.
+        // The file is removed only after the kill: a running server may be about to write a new one.
         std::fs::remove_file(dir.path().join("cache/quotas")).unwrap();
         let third = server().start(&conf("$arg_owner 60k")).unwrap();
         wait_loaded(&third);
@@ -208,7 +208,7 @@ fn responses_of_freed_segments_count_no_more() {
     let dir = TempDir::new("quota").unwrap();
     let origin = sizes();
     let conf = conf(dir.path(), origin, "store=log segment=4m max_size=16m", "$arg_owner 200k");
-    // A snapshot is no occasion to look what has gone.
+    // Without snapshots, nothing makes the store look for removed responses.
     let server = server().start(&conf.replace("snapshot=1s", "snapshot=off")).unwrap();
     wait_loaded(&server);
     (0..1000).for_each(|nth| assert!(!is_hit(&server, &format!("o{nth}"), nth)));
@@ -227,7 +227,7 @@ fn members_share_a_quota() {
         let server = server().start(&conf(dir.path(), origin, &members, "$arg_owner 600k")).unwrap();
         (0..80).for_each(|nth| assert!(!is_hit(&server, "a", nth)));
         wait_stored(&server, 80);
-        // Each member has a third: 200 KiB.
+        // Each member has a third of the quota: 200 KiB.
         wait_entries(&server, 3 * ((200 << 10) / ENTRY));
         wait_owners(&server, 3);
     }

@@ -48,7 +48,7 @@ fn popular_response_never_becomes_stale() {
     wait_stored(&server, 1);
     let is_renewed_twice = || {
         let response = get(&server, "/a");
-        // Never EXPIRED, and validated by a conditional request.
+        // The response is never EXPIRED, and is validated by a conditional request.
         assert_eq!((cache_status(&response), response.text().as_str()), ("HIT", "answer 0"));
         fetches(&server, "refresh-ahead") >= 2
     };

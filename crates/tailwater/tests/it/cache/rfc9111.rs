@@ -175,8 +175,8 @@ fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
     });
     front.store("/may", 1);
     front.store("/must", 2);
-    // The stored responses are stale within two seconds. Until then these requests reach the origin once, if at all, and what it responds
-    // is not stored.
+    // The stored responses are stale within two seconds. Until then these requests reach the origin once, if at all,
+    // and what it responds is not stored.
     let is_stale = |path: &str| {
         let fresh = front.get(path, "Cache-Control: only-if-cached\r\n");
         fresh.status == 504
@@ -269,7 +269,7 @@ fn concurrent_requests_are_collapsed_section_4() {
     let followed = responses.iter().filter(|response| cache_status(response).contains("collapsed")).count();
     let stored = responses.iter().filter(|response| cache_status(response).contains("stored")).count();
     assert!(stored <= 1 && followed + stored <= 8, "{followed} {stored}");
-    // Another language is another response.
+    // A request for another language selects another variant.
     release.send(()).unwrap();
     let other = front.get("/", "Accept-Language: en\r\n");
     assert_eq!(other.text(), "1", "{}", cache_status(&other));

@@ -89,7 +89,7 @@ fn record_is_a_hit_while_the_snapshot_is_read() {
     let _ = killed.wait_exit(wait::TIMEOUT);
     let server = cached(dir.path(), origin, "store=log snapshot=1s");
     assert!(is_hit(&server, 7000), "{}", server.error_log());
-    // The memory of the index, and a response of which nobody remembers where it was.
+    // The memory of the index stays small, and a response without segments is a miss.
     assert!((1..100_000).contains(&metric(&server, "cache_memory_bytes{cache=\"one\"}")));
     drop(server);
     fs::remove_dir_all(dir.path().join("cache/segments")).unwrap();

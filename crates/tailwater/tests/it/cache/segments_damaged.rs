@@ -194,7 +194,7 @@ fn torn_segments_lose_only_what_is_missing() {
             let killed = Killed::new(parameters);
             let path = killed.segment(number);
             let len = fs::metadata(&path).unwrap().len();
-            // All of it, and the header in the middle.
+            // `usize::MAX` stands for the whole segment, cut in the middle of its header.
             let left = if cut == usize::MAX { 30 } else { len - cut as u64 };
             fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
             let server = killed.start(parameters);
@@ -306,8 +306,8 @@ fn stalled_disk_delays_nothing_that_is_elsewhere() {
         let stall = disk.on(op).inject(Fault::Stall);
         // SIGUSR1 closes open files and drops responses in memory, so that there is something to read.
         server.signal(Signal::USR1).unwrap();
-        // The first ones may wait for a read that never ends. A body that is larger than what is read with its head cannot be had
-        // from elsewhere once the head was sent.
+        // The first requests may wait for a read that never ends. A body that is larger than the read of its head
+        // cannot be fetched from the origin once the head was sent.
         let mut pages = (0..24).filter(|page| op == Op::Write || size(*page) < 64 << 10);
         let are_quick = || pages.clone().all(|page| ask(page).1 < Duration::from_secs(1));
         let is_noticed = || op == Op::Write || count_hangs() > hangs;

@@ -36,7 +36,7 @@ fn range(head: &str) -> Option<(usize, usize)> {
 impl Ranged {
     /// Serves `content` under every path, with these field lines beside those of the range.
     fn new(content: Vec<u8>, fields: &'static str) -> Self {
-        // Each connection has a copy of what answers, which may be a hundred megabytes.
+        // Each connection has a copy of the closure, and the content may have a hundred megabytes.
         let content = Arc::new(content);
         Self::answering(move |conn, head| part(conn, head, fields, &content))
     }
@@ -104,7 +104,7 @@ fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
     )
     .into_bytes();
     if !head.starts_with("HEAD ") {
-        // In one write: two small ones would wait for each other.
+        // Head and body are sent in one write: a second small one would be delayed by Nagle's algorithm.
         said.extend_from_slice(&content[start..end]);
     }
     conn.send(said);
@@ -159,7 +159,7 @@ fn only_the_slices_of_a_range_are_fetched() {
         ("bytes=2000-2999", 2000..3000, vec![2]),
         ("bytes=3999-", 3999..4500, vec![3, 4]),
         ("bytes=4000-99999", 4000..4500, vec![4]),
-        // How long it is tells the first one.
+        // The first slice tells the length of the whole.
         ("bytes=-600", 3900..4500, vec![0, 3, 4]),
         ("bytes=-4500", 0..4500, vec![0, 1, 2, 3, 4]),
     ] {
@@ -208,7 +208,7 @@ fn conditions_and_head_are_answered_from_slices() {
     assert_eq!(request(&server, "GET /", &["If-Match: \"y\""]).status, 412);
     let one = request(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"x\""]);
     assert_eq!((one.status, one.body == content(2500)[1500..1502]), (206, true));
-    // The tag is that of the first slice.
+    // The first fetched slice gives the entity tag that If-Range is compared with.
     assert_eq!(origin.requests(), slices("/", [1]));
     wait_stored(&server, 2);
     let all = request(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"y\""]);
@@ -282,9 +282,9 @@ fn slices_are_fetched_as_the_client_reads() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     assert_eq!(client.read_bytes(1000).unwrap(), vec![b'x'; 1000]);
-    // Sockets hold ten megabytes or so. What was not asked for by now may be asked for later, but not a hundred slices.
+    // Sockets hold about ten megabytes. Slices beyond that are requested later, not a hundred in advance.
     assert!(!wait::until(Duration::from_millis(300), || origin.requests.lock().unwrap().len() > 10));
-    // Each has its own time: a busy machine may need long for all of them.
+    // Each read has its own timeout: a busy machine may need long for all of them.
     (0..20).for_each(|_| drop(client.read_bytes(SLICE).unwrap()));
     let count = origin.requests().len();
     assert!((21..=31).contains(&count), "{count}");
@@ -386,7 +386,7 @@ fn changed_slice_behind_stored_ones_ends_one_response_only() {
 
 #[test]
 fn slices_of_two_versions_are_never_mixed() {
-    // As from two servers behind one name of which one has not got the new version yet.
+    // Two servers share a name, and only one of them has the new version.
     let nth = Arc::new(AtomicUsize::new(0));
     let agree = Arc::new(AtomicBool::new(false));
     let is_agreed = agree.clone();
@@ -413,7 +413,7 @@ fn slice_of_another_length_is_not_kept() {
     let is_new = Arc::new(AtomicBool::new(false));
     let serves_new = is_new.clone();
     let origin = Ranged::answering(move |conn, head| {
-        // No entity tag: only the length tells.
+        // Without an entity tag, only the length reveals the change.
         let len = if serves_new.load(SeqCst) { 3500 } else { 3000 };
         part(conn, head, "", &content(len));
     });
@@ -485,7 +485,7 @@ fn slice_without_slice_range_has_no_effect() {
     let response = request(&server, "GET /", &["Range: bytes=5-6"]);
     assert_eq!((response.status, response.field("Content-Range")), (206, Some("bytes 5-6/2500")));
     assert_eq!(origin.requests(), ["/ bytes=5-6"]);
-    // And the variable says nothing where there are no slices.
+    // Without slices, the variable is empty.
     let server = origin.sliced("add_header X-Range <$slice_range>;");
     let response = request(&server, "GET /", &["Range: bytes=5-6"]);
     assert_eq!((response.status, response.field("X-Range")), (200, Some("<>")));

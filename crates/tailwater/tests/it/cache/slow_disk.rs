@@ -41,7 +41,7 @@ fn slow_disk_is_left_alone_and_the_origin_is_asked() {
     }
     wait_stored(&server, PAGES as usize);
     server.wait_error_log(" files, ").unwrap();
-    // The reload closes what is open, so that each page is read from the disk.
+    // The reload closes open files, so that each page is read from the disk.
     reload(&mut server, &conf("debug_disk_fault path=cache op=open delay=150ms;"));
     server.wait_error_log("fault injection: ").unwrap();
     let mut slow_hits = 0;

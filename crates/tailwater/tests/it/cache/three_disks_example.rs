@@ -48,7 +48,7 @@ fn example_of_three_disks_runs_as_written() {
     assert!(on.iter().all(|count| (PATHS / 4..PATHS / 2).contains(count)), "{on:?}");
     assert_eq!(request_count.load(SeqCst), PATHS + 1);
 
-    // Everything is answered from where it is, also after a start.
+    // Every response is served from the member that holds it, also after a restart.
     let content = contents(server.prefix());
     for round in 0..2 {
         for path in &paths {

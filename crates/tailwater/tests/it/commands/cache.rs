@@ -201,7 +201,7 @@ fn damaged_responses_are_listed_and_removed_on_demand() {
             wait_stored(&server, PAGES.len() + 1);
             let mut server = Some(server).filter(|_| {
                 is_running || {
-                    // Its worker process as well.
+                    // Dropping the server ends its worker process as well.
                     true
                 }
             });
@@ -280,14 +280,14 @@ fn damage_of_segments_snapshot_and_purges_is_found() {
         assert!(said.contains(&format!(": {responses} responses in ")), "{name}: {said}");
         fs::write(&path, whole).unwrap();
     }
-    // A segment whose end is missing is what a crash leaves.
+    // A crash leaves a segment whose end is missing.
     let path = dir.path().join("cache/segments/00000000");
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 4096 + 100]).unwrap();
     let said = run(&["check"], dir.path(), 0);
     assert!(said.contains("incomplete record, no damage"), "{said}");
     fs::write(&path, whole).unwrap();
-    // Two segments that were exchanged.
+    // Two segments with exchanged names.
     fs::rename(&path, path.with_file_name("00000001")).unwrap();
     let said = run(&["check"], dir.path(), 1);
     assert!(said.contains("segments/00000001 at offset 0: place"), "{said}");
@@ -318,7 +318,7 @@ fn segments_on_a_device_are_read() {
     format(&[]);
     let server = cached(dir.path(), &format!("store=log device={}", device.display()));
     fill(&server);
-    // Beside the server, and after it was killed.
+    // The command works beside the running server, and after the server was killed.
     for is_running in [true, false] {
         let shown: Value = serde_json::from_str(&run(&["stat", "--json"], dir.path(), 0)).unwrap();
         assert_eq!(
@@ -353,7 +353,7 @@ fn segments_on_a_device_are_read() {
     assert!(shown.contains("device.img at offset ") && shown.contains("key host/a/b"), "{shown}");
     assert!(run(&["check", "--remove"], dir.path(), 1).contains("1 damaged, 1 removed"));
     assert!(run(&["check"], dir.path(), 0).contains(": 3 responses"));
-    // Another device in its place, and none.
+    // Another device in place of the formatted one, and then no device at all.
     format(&["--again"]);
     let refused = |words: &[&str], expected: &str| {
         let output = cache(words, dir.path());

@@ -55,7 +55,7 @@ fn run_on_terminal(words: &[&str], typed: &[&[u8]]) -> (Output, String) {
     let output = child.wait_with_output().unwrap();
     assert_eq!(tcgetattr(&terminal).unwrap().local_modes, before, "the terminal is as before");
     drop(terminal);
-    // A terminal that nobody has open any more ends with an error, after what it had to show.
+    // Once no process has the terminal open, a read ends with an error after the remaining output.
     let _ = screen.read_to_end(&mut shown);
     (output, text(&shown))
 }

@@ -141,14 +141,14 @@ fn proxy_checks_certificates_of_https_servers_unless_told_not_to() {
     };
     let proxied = user.start(&["proxy", &url]);
     assert_eq!(get(&proxied), (200, "hello".to_owned()), "{}", proxied.said());
-    // A directory is one with a slash, which the server says with its own name.
+    // A directory without the trailing slash is redirected, and the redirect names the local server.
     fs::create_dir(site.join("sub")).unwrap();
     let moved = Client::get(proxied.addr(), "/sub").unwrap();
     let location = moved.field("Location").unwrap();
     assert!(location.ends_with("/sub/") && !location.contains(&url), "{location}");
     proxied.end();
 
-    // Somebody who has another authority does not trust this one.
+    // A user who trusts another authority does not trust this one.
     let stranger = User::new();
     let store = TempDir::new("store").unwrap();
     assert!(stranger.run(&["trust", "--store", store.path().to_str().unwrap()]).status.success());
@@ -183,13 +183,13 @@ fn authority_goes_into_a_store_and_out_of_it() {
     assert!(said.starts_with(&format!("The local authority is trusted: {}\n", file.display())), "{said}");
     let own = user.0.join("tailwater/authority/ca.crt");
     assert_eq!(fs::read(file).unwrap(), fs::read(&own).unwrap());
-    // Once more changes nothing.
+    // Repeating the command changes nothing.
     assert_eq!(run(&["trust", "--store", place]).1, said);
     let (code, said, _) = run(&["trust", "--remove", "--store", place]);
     assert!(code == Some(0) && said.ends_with(&format!("{} was removed\n", file.display())), "{said}");
     assert!(files().is_empty());
 
-    // A user without the permission is told how to do it as root.
+    // A user without permission is told the commands to run as root.
     let nowhere = store.join("none");
     let (code, out, err) = run(&["trust", "--store", nowhere.to_str().unwrap()]);
     let expected = format!(

@@ -285,7 +285,7 @@ fn unix_socket_is_an_upstream_server() {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut head = [0; 4096];
-            // The first connection only looks whether somebody is there.
+            // The first connection only checks that the upstream server listens.
             if stream.read(&mut head).unwrap() > 0 {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nlocal").unwrap();
             }
@@ -346,7 +346,7 @@ fn cache_option_stores_responses_that_survive_restart() {
     };
     let said = |status: u16, cache: &str, text: &str| (status, cache.to_owned(), text.to_owned());
     let is_stored = || {
-        // Each response is one file in two levels of directories, under its own name.
+        // Each response is one file in two levels of directories, named by the hash of its key.
         let below = |dir: std::path::PathBuf| {
             fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
         };
@@ -365,7 +365,7 @@ fn cache_option_stores_responses_that_survive_restart() {
     assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
     assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
     assert_eq!(request(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
-    // The log says what the cache had, and why something is not kept.
+    // The log has the cache status, and the reason why a response is not stored.
     for line in [" MISS (no-validity) ", " BYPASS (no-cache-set) "] {
         let is_said = || proxied.printed().lines().any(|said| said.contains(line));
         assert!(wait::until(wait::TIMEOUT, is_said), "{line}: {}", proxied.printed());

@@ -130,7 +130,7 @@ fn node_http_server_answers() {
         .unwrap();
     assert_eq!(client.read_response().unwrap().text(), "hello");
 
-    // Events come when they are said.
+    // Events are forwarded as soon as the application sends them.
     client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let head = client.read_head().unwrap();
     assert_eq!(head.field("Content-Type"), Some("text/event-stream"));

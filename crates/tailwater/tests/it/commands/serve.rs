@@ -34,7 +34,7 @@ impl Served {
         ] {
             site.write(name, content).expect("a file can be written");
         }
-        // Not in the site: what is served stays as it is.
+        // The output is outside of the site, which must not change.
         let out = TempDir::new("serve").expect("a directory can be made");
         let file = |name| File::create(out.join(name)).expect("a file can be written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
@@ -94,7 +94,7 @@ fn directory_is_listed_and_served() {
     let line = "\"GET /page.html HTTP/1.1\" 200 7";
     assert!(wait::until(wait::TIMEOUT, || served.printed().contains(line)), "{}", served.printed());
 
-    // As Ctrl-C.
+    // SIGINT is what Ctrl-C sends.
     let mut idle = served.idle();
     served.group.signal(Signal::INT).unwrap();
     assert_eq!(served.group.wait(wait::TIMEOUT).unwrap().code(), Some(0));

@@ -62,7 +62,7 @@ fn version_options_print_version_and_build() {
     let last = lines.last().unwrap();
     assert!(last.starts_with("configure arguments: ") && last.contains(" --with-threads"), "{err}");
 
-    // Programs read these two from standard error; what people ask for goes to standard output.
+    // Programs read the output of -v and -V from standard error. Options for people print to standard output.
     assert_eq!(run(None, &["--version"]), (Some(0), version.clone(), String::new()));
     for help in ["-h", "-?", "--help", "help"] {
         let (code, out, err) = run(None, &[help]);
@@ -174,7 +174,7 @@ fn configuration_test_finds_files_that_a_start_could_not_create() {
         let said = format!("[emerg] open() \"{}\" failed ({errno})", path.display());
         let place = if path.ends_with("nginx.pid") { " in command line" } else { "" };
         let said = format!("tailwater: {said}{place}\n    = {hint}\n");
-        // Both say the same.
+        // A test and a start report the same error.
         for args in [&["-tq", "-g", &globals] as &[&str], &["-g", &globals]] {
             let (code, _, err) = run(Some(here), args);
             assert_eq!(code, Some(1), "{args:?}: {err}");
@@ -252,7 +252,7 @@ fn signals_without_a_running_server_are_refused() {
         (None, format!("[error] open() \"{name}\" failed (2: No such file or directory)")),
         (Some(""), format!("[error] invalid PID number \"\" in \"{name}\"")),
         (Some("x1\n"), format!("[error] invalid PID number \"x1\" in \"{name}\"")),
-        // Beyond what the kernel gives out.
+        // The number is larger than any PID of the kernel.
         (Some("2147483647\n"), "[alert] kill(2147483647, 3) failed (3: No such process)".to_owned()),
     ] {
         if let Some(pid) = pid {
@@ -301,10 +301,10 @@ fn daemon_obeys_signals_of_the_command_line() {
     let status = Group::new(command.spawn().unwrap()).wait(wait::TIMEOUT).unwrap();
     assert!(status.success(), "{}", fs::read_to_string(&printed).unwrap());
 
-    // Its starter ends only when it is ready.
+    // The foreground process exits only when the server is ready.
     let addr = ([127, 0, 0, 1], port.number()).into();
     assert_eq!(tw_testkit::Client::get(addr, "/").unwrap().text(), "here");
-    // A second one says which one is in its way, and nothing of each address.
+    // A second start names the running process, and does not report each address in use.
     let pid = background.pid().unwrap().as_raw_nonzero();
     let expected = format!("tailwater: started in the background, process {pid}\n");
     assert_eq!(fs::read_to_string(&printed).unwrap(), expected);

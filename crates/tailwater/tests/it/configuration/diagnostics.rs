@@ -381,7 +381,7 @@ tailwater: [warn] no upstream has the name \"bakend\", it is resolved as the nam
         let said = tested(&conf(&format!("proxy_pass {pass}")));
         assert!(!said.contains("[warn]"), "{said}");
     }
-    // Without a port it is refused, and the reason is more likely the name.
+    // A name without a port is refused. A misspelled upstream name is the more likely cause.
     for pass in ["fastcgi_pass bakend", "grpc_pass grpc://bakend"] {
         let said = tested(&conf(pass));
         let expected = "no port in upstream \"bakend\" in n.conf:5";

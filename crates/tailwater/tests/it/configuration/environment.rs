@@ -46,7 +46,7 @@ fn missing_variable_is_an_error_at_its_line() {
         refusal_of("http {\n  server { listen 127.0.0.1:{port};\n    return 200 ${env:TW_NONE};\n } }");
     assert!(refused.contains("environment variable \"TW_NONE\" is not set in "), "{refused}");
     assert!(refused.contains("${env:TW_NONE:-default}"), "{refused}");
-    // In a value with variables, what is no expression is nginx's error.
+    // In a value with variables, a malformed expression gives nginx's error for malformed variables.
     let refused = refusal_of("http { server { listen 127.0.0.1:{port}; return 200 '${env:TW-NONE}'; } }");
     assert!(refused.contains("the closing bracket in \"env\" variable is missing"), "{refused}");
 }

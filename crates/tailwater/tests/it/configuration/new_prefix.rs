@@ -40,7 +40,7 @@ fn start_creates_missing_directories_of_the_prefix() {
     assert!(wait::until(wait::TIMEOUT, || prefix.join("run/deep/t.pid").exists()), "{:?}", names_in(&prefix));
     assert_eq!(names_in(prefix.join("logs")), ["access.log", "error.log"]);
     assert!(prefix.join("a/b").is_dir());
-    // In this place, and as often as one likes.
+    // A later command with the same prefix finds its directories, which exist now.
     let order = ["-p", at, "-c", conf, "-s", "quit"];
     assert_eq!(run(&order), (true, String::new()));
     assert!(started.wait(wait::TIMEOUT).unwrap().success());

@@ -133,10 +133,12 @@ fn busy_loop_accepts_many_connections_in_a_turn() {
     File::options().write(true).open(server.prefix().join("html/large")).unwrap().set_len(LARGE).unwrap();
     let is_over = AtomicBool::new(false);
     let turns = || metric(&server, "event_loop_blocked_seconds_count{worker=\"0\"}");
-    // Number of turns until all clients of a crowd are answered: as many as there are clients, if each turn accepts one.
+    // Number of turns until all clients of a crowd are answered: as many as there are clients, if each turn accepts
+    // one.
     let crowd = || {
         let before = turns();
-        // All clients are there when the loop looks, however long it takes them to connect.
+        // The process is stopped, so that all clients are in the queue when the loop accepts, however long they take to
+        // connect.
         server.signal(Signal::STOP).unwrap();
         let clients: Vec<TcpStream> = (0..CROWD)
             .map(|_| {
@@ -180,7 +182,7 @@ fn read_all(addr: SocketAddr, is_over: &AtomicBool) {
     let mut some = vec![0; 1 << 20];
     while !is_over.load(Relaxed) {
         for reader in &mut readers {
-            // There may be nothing yet.
+            // The read fails if no data has arrived.
             let _ = reader.read(&mut some);
         }
     }

@@ -112,7 +112,7 @@ fn queued_connections_are_accepted_when_descriptors_are_free() {
             let before = refusals();
             let clients = begun(&server, CLIENTS);
             assert!(wait::until(wait::TIMEOUT, || refusals() > before), "{round}: {}", server.error_log());
-            // No further client wakes the loop: waiting clients are accepted when others have gone.
+            // No further client wakes the loop: waiting clients are accepted when earlier connections close.
             let served = complete_requests(clients);
             assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
         }
@@ -128,10 +128,10 @@ fn loop_accepts_again_when_connections_close() {
         let server = start_ok(&format!("worker_processes 1; events {{ {events} }}"), "");
         for round in 0..3 {
             let clients = begun(&server, 2 * CONNECTIONS);
-            // Clients for whom there is no room are closed without a response.
+            // Clients beyond the limit are closed without a response.
             server.wait_error_log("worker_connections are not enough").unwrap();
             assert!(complete_requests(clients) > 0, "{round}: {}", server.error_log());
-            // The last of them may still be on its way out.
+            // The last connections may still be closing.
             let answers = || Client::get(server.addr(), "/").is_ok_and(|response| response.text() == "ok");
             assert!(wait::until(wait::TIMEOUT, answers), "{round}: {}", server.error_log());
         }
@@ -157,7 +157,7 @@ fn unused_open_files_are_closed_for_connections() {
 
 #[test]
 fn idle_connections_are_closed_for_files() {
-    // Each request opens its file, which nobody keeps.
+    // The open file is not kept, so each request needs a descriptor.
     let server = start_ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
     let mut asking = server.connect().unwrap();
     let mut waiting = Vec::new();
@@ -209,13 +209,13 @@ fn loop_has_other_loops_free_a_descriptor_for_a_file() {
     let server = server().file("html/file", "x").start(conf).unwrap();
     let mut asking = server.connect().unwrap();
     let stingy = loop_of(&server, &asking);
-    // Its next request has always begun, so that it is not spared for a connection either.
+    // A request is always in progress on this connection, so it is never closed as idle.
     asking.send("G").unwrap();
     let mut clients = Vec::new();
     let mut others = 0;
     for n in 0..300 {
         let mut client = server.connect().unwrap();
-        // Also once all is used up: whichever loop was short first, those of this one are never spared.
+        // Clients of the stingy loop always have a request in progress, so it can never close one of its own.
         if loop_of(&server, &client) == stingy {
             client.send(BEGUN).unwrap()
         } else {
@@ -252,7 +252,7 @@ fn loop_has_other_loops_free_a_descriptor_for_a_connection() {
     while clients.len() < 1000 && !server.error_log().contains(expected) {
         let mut client = server.connect().unwrap();
         let at = loop_of(&server, &client);
-        // On the loop of the first one nobody can be spared.
+        // No connection on the loop of the first client is idle.
         if clients.first().is_none_or(|(_, stingy)| *stingy == at) {
             client.send(BEGUN).unwrap();
         }
@@ -277,7 +277,7 @@ fn lingering_connections_are_closed_for_new_ones() {
         is_answered(&mut client, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         clients.push(client);
     }
-    // There may be other warnings: a busy machine makes turns of a loop long.
+    // A busy machine makes turns of a loop long, which adds other warnings.
     server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
 }
@@ -382,7 +382,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
     let addr = origin(move |mut conn| {
         connected.fetch_add(1, SeqCst);
         while conn.head().is_some() {
-            // So that each of four requests needs a connection of its own.
+            // All four requests are held at the same time, so each needs a connection of its own.
             assert!(wait::until(wait::TIMEOUT, || connected.load(SeqCst) == 4));
             conn.answer("", "ok");
         }
@@ -392,7 +392,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
     let mut asking: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
     asking.iter_mut().for_each(|client| client.send(GET_UP).unwrap());
     asking.iter_mut().for_each(|client| assert_eq!(client.read_response().unwrap().text(), "ok"));
-    // With four connections of each kind there are four more for whom there is no room.
+    // With four connections of each kind in use, four more clients have no room.
     let mut others = busy(&server, 8);
     assert_eq!(closed.load(SeqCst), 0);
     for count in 1..=4 {

@@ -60,7 +60,7 @@ fn connections_of_a_key_share_its_rate() {
     assert_eq!(last.0, "/a?k=1", "{ends:?}");
     assert!(last.1 >= time_of(3 * SIZE), "{ends:?}");
     let at = |target: &str| ends.iter().find(|(other, _)| other == target).unwrap().1;
-    // Another key has a rate of its own, and none without a key.
+    // Another key has a rate of its own, and a request without a key has no limit.
     assert!(at("/a?k=2") >= time_of(SIZE) && at("/a?k=2") < last.1, "{ends:?}");
     assert!(at("/a?k=") < at("/a?k=2") && at("/free?k=1") < at("/a?k=2"), "{ends:?}");
     assert_eq!(metric(&server, "limit_rate_entries{zone=\"one\"}"), 2);
@@ -113,7 +113,8 @@ fn rate_of_a_variable_burst_and_several_zones() {
          location /if { if ($arg_slow) { limit_rate_shared zone=one; } alias html/a; }",
     );
     let time = |target: &str| download(&server, &[target])[0].1;
-    // No rate is no limit, and so is one that is no number. Without the burst, the file would take a hundred seconds.
+    // A rate of zero, an empty one or one that is not a number sets no limit. Without the burst, the file would take a
+    // hundred seconds.
     for target in ["/own?k=1", "/own?k=1&rate=0", "/own?k=1&rate=fast", "/burst?k=1", "/if?k=1"] {
         assert!(time(target) < Duration::from_secs(50), "{target}");
     }

@@ -26,7 +26,7 @@ fn keepalive_requests_closes_the_connection() {
     let said: Vec<_> = (0..3).map(|_| connection(&mut client).unwrap()).collect();
     assert_eq!(said, ["keep-alive", "keep-alive", "close"]);
     assert_eq!(client.read_until_close().unwrap(), b"");
-    // So it is when they come all at once.
+    // Pipelined requests are counted in the same way.
     let text = raw(&server, REQUEST.repeat(10));
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{text}");
     assert_eq!(text.matches("Connection: close").count(), 1, "{text}");
@@ -92,7 +92,7 @@ fn idle_connections_are_closed_at_worker_connections() {
     let conf = "worker_processes 1; events { worker_connections 16; } \
         http { server { listen 127.0.0.1:{port}; root html; keepalive_timeout 1h; } }";
     let server = server().file("html/a", "x").start(conf).unwrap();
-    // Idle connections make room for new ones: nobody is refused.
+    // Idle connections are closed to make room for new ones, so no client is refused.
     let mut kept = Vec::new();
     for number in 0..40 {
         let mut client = server.connect().unwrap();
@@ -185,7 +185,8 @@ fn limit_rate_delays_the_response() {
         "location /slow/ { alias html/; limit_rate 20k; } location /after/ { alias html/; limit_rate 1k; limit_rate_after 30k; }
          location /var/ { alias html/; limit_rate $arg_rate; } location /ret { limit_rate 20k; return 200 short; }",
     );
-    // The first second is free; what follows comes at the rate, so that this takes a little under half a second.
+    // The bytes of the first second are sent at once. The rest follows at the rate, so this takes a little under half a
+    // second.
     let mut client = server.connect().unwrap();
     client.send("GET /slow/f HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
@@ -196,7 +197,7 @@ fn limit_rate_delays_the_response() {
         assert_eq!(get(&server, target).body.len(), 30_000, "{target}");
     }
     assert_eq!(get(&server, "/ret").text(), "short");
-    // Others do not wait for the slow one.
+    // A slow client does not delay the others.
     let mut slow = server.connect().unwrap();
     slow.send("GET /var/f?rate=1k HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     slow.read_head().unwrap();
@@ -317,7 +318,7 @@ fn client_body_min_rate_ends_a_slow_body() {
 
 #[test]
 fn body_that_waits_for_a_slow_upstream_server_is_not_slow() {
-    // The upstream server takes the body late: meanwhile nobody waits for the client.
+    // The upstream server reads the body late. Meanwhile the client's body timeout does not run.
     let (sender, go_on) = channel::<()>();
     let go_on = Arc::new(Mutex::new(go_on));
     let origin = origin(move |mut conn| {

@@ -224,7 +224,7 @@ fn location_decides_from_the_begin_of_the_request() {
     assert_eq!(client.read_head().unwrap().status, 101);
     wait::pause(Duration::from_millis(600));
     echoes(&mut client);
-    // Nor has the next request of a connection the time of the one before.
+    // The next request of a connection does not inherit the time of the previous one.
     let mut client = server.connect().unwrap();
     for _ in 0..2 {
         client.send("GET /off HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();

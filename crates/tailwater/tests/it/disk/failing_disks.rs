@@ -80,7 +80,7 @@ fn failing_operations_have_status_and_log_line() {
         assert_eq!(page(&server, "/slow/a").0, 200, "{op:?} {number}: it goes on");
     }
 
-    // The head is out when a read fails: the connection ends, and nobody takes what came for the whole.
+    // A read fails after the head was sent: the connection is cut, so that the client sees an incomplete response.
     let fault = disk.on(Op::Read).inject(errno(EIO));
     let cut = raw(&server, "GET /slow/a HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(!cut.ends_with("content"), "{cut}");

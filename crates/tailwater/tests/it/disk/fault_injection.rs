@@ -116,7 +116,7 @@ fn cache_on_a_full_path_passes_requests_on() {
     let mut server = server().arg(OPTION).with_master().start(&http(rule)).unwrap();
     for nth in 0..3 {
         assert_eq!(page(&server, "/a"), (200, nth.to_string()), "{}", server.error_log());
-        // Until its fill has ended, a response is shared by further requests.
+        // Until a fill has ended, further requests share its response.
         assert!(
             wait::until(wait::TIMEOUT, || metric(&server, "cache_filling") == 0),
             "{}",

@@ -83,7 +83,7 @@ fn hung_disk_refuses_its_requests_and_blocks_no_other_disk() {
         let stall = disk.on(op).inject(Fault::Stall);
         let clients = send_all(&server);
         assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0), "{op:?}");
-        // Before anybody knows that it hangs, and long after.
+        // The other disk works both before the hang is detected and long after.
         let check = || assert_eq!(page(&server, "/cold"), (200, "fast".to_owned()), "{op:?}");
         (0..20).for_each(|_| check());
         for mut client in clients {
@@ -141,7 +141,7 @@ fn links_to_a_hung_disk_do_not_block_their_own_disk() {
             clients.push(client);
         }
     }
-    // Names that nobody has asked for before: each takes a thread.
+    // Names that were not requested before have no cached lookup: each one occupies a thread.
     let mut names = 0..;
     let mut check = || {
         let name = names.next().unwrap_or(0);

@@ -115,7 +115,7 @@ fn recoding_to_another_length_removes_length_and_ranges() {
 fn ranges_of_recoded_bodies_read_only_their_bytes() {
     use std::os::unix::fs::FileExt as _;
 
-    // A hole that nobody reads to its end within the patience of a client.
+    // The hole is too large for any client to read to the end within its timeout.
     const HOLE: u64 = 1 << 40;
     let server = site();
     let file = std::fs::File::create(server.prefix().join("html/large.html")).unwrap();

@@ -107,7 +107,7 @@ fn small_compressed_response_has_a_length() {
         (None, Some("chunked"))
     );
 
-    // Without chunks the end of the connection is the end of the body.
+    // HTTP/1.0 has no chunked coding: closing the connection ends the body.
     let bytes = raw(&server, "GET /a.html HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n");
     assert!(bytes.contains("Content-Length: 200000\r\n"), "gzip_http_version is 1.1");
 }
@@ -301,7 +301,7 @@ fn shrinking_file_ends_the_response() {
     client.send("GET /a.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
     client.read_head().unwrap();
     std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
-    // Most of it did not fit into the buffers of the socket.
+    // Most of the response did not fit into the socket buffers.
     let rest = client.read_until_close().unwrap_or_default();
     assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
     server.wait_error_log("file was truncated while sending response to client").unwrap();

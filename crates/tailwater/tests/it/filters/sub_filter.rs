@@ -115,7 +115,7 @@ fn long_body_does_not_block_the_loop() {
         }
     });
     assert!(wait::until(Duration::from_secs(10), || taken.load(Relaxed) > 1 << 20));
-    // The first is the one that counts: the long one may end before the last, by nobody's fault.
+    // The smallest of the measurements counts: a long response may end before the last short one without a fault.
     let mut least = SIZE;
     for _ in 0..5 {
         assert_eq!(page(&server, "/short"), (200, "s".to_owned()));

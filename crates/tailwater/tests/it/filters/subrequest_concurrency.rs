@@ -142,7 +142,7 @@ fn include_for_a_variable_is_fetched_concurrently() {
 
 #[test]
 fn concurrent_includes_are_bounded() {
-    // The one whose turn it is, and 32 more.
+    // At most 33 requests are in progress: the one whose output is due, and 32 more.
     let (to, requests) = meeting(33);
     let server = start_server(
         server().file("html/page.html", includes(0..60)),

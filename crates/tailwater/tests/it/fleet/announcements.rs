@@ -57,7 +57,7 @@ fn share(engine: &str, stop: impl FnOnce(), go_on: impl FnOnce()) {
     passed(&[&nodes[0]], Duration::from_secs(2));
     let one = passed(&[&nodes[0]], Duration::from_secs(3));
     assert!((15.0..=25.0).contains(&one[0]), "{one:?}");
-    // All nodes have requests: each has a third.
+    // Once all nodes have requests, each has a third of the rate.
     let all = [&nodes[0], &nodes[1], &nodes[2]];
     passed(&all, Duration::from_secs(3));
     let each = passed(&all, Duration::from_secs(4));
@@ -65,7 +65,7 @@ fn share(engine: &str, stop: impl FnOnce(), go_on: impl FnOnce()) {
     assert!((15.0..=25.0).contains(&sum) && each.iter().all(|one| (3.0..=12.0).contains(one)), "{each:?}");
     let status = run(&nodes[0], &["fleet", "status"]).1;
     assert!(status.contains("rate of zone \"api\": 3 nodes, 0 away, 1 keys by demand"), "{status}");
-    // Without the engine: a third, whoever is asked.
+    // Without the engine, each node has a third, whichever is asked.
     stop();
     let is_alone = || zone_metric(&nodes[0], "shared") == Some(0);
     assert!(wait::until(wait::TIMEOUT, is_alone), "{}", nodes[0].error_log());
@@ -193,7 +193,7 @@ fn health_of_another_node_makes_a_node_check_at_once() {
     assert!(wait::until(wait::TIMEOUT, || state(&rarely, "unhealthy")), "{}", rarely.error_log());
     is_well.store(true, SeqCst);
     assert!(wait::until(wait::TIMEOUT, || state(&rarely, "up")), "{}", rarely.error_log());
-    // A server that is well stays up, whatever another node says.
+    // A server whose checks pass here stays up, whatever another node reports.
     assert!(state(&rarely, "up"));
     for _ in 0..20 {
         assert_eq!(request(&rarely, "GET /", &[]).status, 200);

@@ -159,7 +159,7 @@ fn everything_is_stale_after_the_engine_has_lost_records() {
             let log = node.error_log();
             assert!(log.contains("everything stored in its caches is stale"), "{loss}: {log}");
         }
-        // And it goes on.
+        // Purges work again after the loss.
         nodes.iter().for_each(wait_connected);
         fill(&nodes, "/b");
         assert_eq!(status(&nodes[1], "PURGE /b", &[]), 204, "{loss}");
@@ -192,11 +192,11 @@ fn one_process_after_the_other_continues_the_position() {
     wait_connected(&other);
     assert_eq!(status(&other, "PURGE /x", &[]), 204);
     assert!(wait::until(wait::TIMEOUT, || position(&node) == 1));
-    // Another worker process, because of another limit.
+    // The changed limit makes the reload start a new worker process.
     let with_limit = format!("worker_rlimit_nofile 4000; {}", conf("n0", &engine.url(), &origin, ""));
     node.write_conf(&with_limit).unwrap();
     node.signal(tw_testkit::Signal::HUP).unwrap();
-    // The old one may have gone before the new one connects.
+    // The old process may have gone before the new one connects.
     let has_both = || node.error_log().matches("connected to the engine, at sequence").count() == 2;
     assert!(wait::until(wait::TIMEOUT, has_both), "{}", node.error_log());
     let nodes = [node];
@@ -233,7 +233,8 @@ fn reload_changes_caches_and_engine() {
     assert_eq!(status(&node, "PURGE /x", &[]), 204);
     let is_record = |payload: &[u8]| payload.starts_with(b"{\"version\":1");
     let published = second.log().iter().filter(|message| is_record(&message.payload)).count();
-    // With the purge there is a record for nodes that were away, if the position in the first log had been saved.
+    // Beside the purge, the log may have a record for nodes that were away: one is written if the position in the first
+    // log had been saved.
     assert!((1..=2).contains(&published), "{published}");
     assert_eq!(first.log().len(), 0);
 }

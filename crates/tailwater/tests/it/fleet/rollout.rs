@@ -247,7 +247,7 @@ fn versions_are_pushed_compared_and_rolled_out_in_waves() {
     let (is_done, text) = fleet.run(&["rollback"]);
     assert!(is_done && text.matches("serves version 1 again").count() == 3, "{text}");
     fleet.nodes.iter().for_each(|node| node.wait_body("one"));
-    // Further back, not forward to what was rolled back.
+    // A second rollback goes further back, not to the version that was just rolled back.
     let (is_done, text) = fleet.run(&["rollback"]);
     assert!(is_done && text.matches("serves version 0 again").count() == 3, "{text}");
     fleet.nodes.iter().for_each(|node| node.wait_body("first"));
@@ -360,7 +360,7 @@ fn node_goes_back_by_itself_when_the_command_is_gone() {
     let fleet = TestFleet::start(2);
     fleet.serve("one");
     fleet.push("location / { return 500 bad; }");
-    // For a while, the version that it is to go back to cannot be loaded.
+    // For a while, the version to go back to cannot be loaded.
     let main = fleet.nodes[0].server.prefix().join("fleet/v1/nginx.conf");
     let aside = main.with_extension("aside");
     fs::rename(&main, &aside).unwrap();
@@ -446,7 +446,7 @@ fn versions_are_rolled_out_and_back_over_etcd() {
     let (is_done, text) = fleet.roll_out("1");
     assert!(!is_done && text.contains("version 3 is rolled back: n1 refuses it: "), "{text}");
     fleet.nodes.iter().for_each(|node| node.wait_body("two"));
-    // Without the engine, all stays as it is; with it, everything is as before.
+    // While the engine is down, the configuration stays in effect. When it returns, rollouts work as before.
     fleet.engine.stop();
     fleet.nodes[0].wait_said("the engine is away, the configuration stays as it is");
     fleet.nodes.iter().for_each(|node| node.wait_body("two"));

@@ -190,7 +190,7 @@ fn malformed_response_is_502() {
         let log = server.wait_error_log(line).unwrap();
         assert!(log.contains(&format!("upstream: \"fastcgi://{addr}\"")), "{log}");
     }
-    // A response whose head was sent already is truncated.
+    // If a response fails after its head was sent, the client gets a truncated one.
     for bytes in [
         [head.clone(), record(STDOUT, "half"), record(END_REQUEST, [0; 8])].concat(),
         [head, record(STDOUT, "half")].concat(),
@@ -300,7 +300,7 @@ fn unbuffered_body_is_sent_as_it_arrives() {
     );
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n").unwrap();
-    // Before the client has said the rest.
+    // The application gets the first part before the client has sent the rest.
     assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(5));
     client.send("6\r\nsecond\r\n0\r\n\r\n").unwrap();
     let text = client.read_response().unwrap().text();
@@ -347,7 +347,7 @@ fn fastcgi_send_timeout_ends_a_stalled_application() {
     let (go, gone) = channel::<()>();
     let gone = Arc::new(std::sync::Mutex::new(gone));
     let addr = origin(move |conn| {
-        // Until the test is over.
+        // The connection stays open until the test is over.
         let _ = gone.lock().map(|gone| gone.recv());
         drop(conn);
     });

@@ -221,7 +221,7 @@ fn max_concurrent_streams_of_the_server_is_kept() {
     settings.max_concurrent_streams(4);
     let addr = gathering_origin(settings, &[1, 6]);
     let server = start_grpc_upstream(addr, "");
-    // Once its settings are known; what is too much before that waits in the crate.
+    // The limit applies once the settings of the server are known. Before that, the `h2` crate queues excess streams.
     assert_eq!(concurrent_calls(&server, 1), ["0"]);
     let mut answers = concurrent_calls(&server, 5);
     answers.sort();
@@ -407,7 +407,7 @@ fn closed_connection_ends_its_streams() {
     let server = start_grpc_to(addr, "");
     assert_eq!(concurrent_calls(&server, 3), ["502"; 3]);
     assert_eq!(concurrent_calls(&server, 1), ["fine"]);
-    // Whether its end or a reset comes first, depends on what it had not read.
+    // The client sees an EOF or a reset, depending on whether the origin had unread data.
     let lines = ["upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)"]
         .map(|what| format!("{what} while reading response header from upstream"));
     let goaways = || lines.iter().map(|line| server.error_log().matches(line).count()).sum::<usize>();

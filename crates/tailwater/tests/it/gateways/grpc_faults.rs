@@ -291,7 +291,7 @@ fn late_frames_of_reset_streams_are_not_a_flood() {
         while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             let head = hpack(&[(":status", "404"), ("x-conn", &nth.to_string())]);
             frames.send(frame(kind::HEADERS, END_HEADERS, request.stream, &head)).unwrap();
-            // As if it had been on its way by then.
+            // The content arrives after RST_STREAM, as if it had already been in flight.
             let Ok(Some(_)) = frames.wait(kind::RST_STREAM) else { return };
             let content = frame(kind::DATA, 0, request.stream, &[b'x'; 16 << 10]);
             frames.send(content.repeat(7)).unwrap();
@@ -322,7 +322,7 @@ fn closed_window_stops_reading_the_client() {
         let room = (1_u32 << 30).to_be_bytes();
         let rooms = [0, request.stream].map(|stream| frame(kind::WINDOW_UPDATE, 0, stream, &room)).concat();
         frames.send(rooms).unwrap();
-        // The origin reads nothing of what its windows allow, until the client stops sending.
+        // The origin does not read what its windows allow, until the client stops sending.
         let _ = going.lock().unwrap().recv();
     });
     let server = start_grpc_to(addr, "grpc_send_timeout 200ms; client_max_body_size 0;");

@@ -173,7 +173,7 @@ fn uploaded_scripts_are_not_executed() {
     for target in ["/upload/photo.jpg%00.php", "/upload/photo.jpg%00x.php/"] {
         assert_eq!(page(&server, target).0, 400, "{target}");
     }
-    // As any other file.
+    // The uploaded file itself is served as static content.
     assert_eq!(page(&server, "/upload/photo.jpg").1, "<?php echo 'photo.jpg was run';");
 }
 
@@ -208,7 +208,7 @@ fn php_pages_are_cached_and_purged() {
         "fastcgi_cache pages; fastcgi_cache_key $request_uri; fastcgi_cache_valid 1h; \
          fastcgi_cache_purge $http_x_purge; fastcgi_keep_conn on;",
     );
-    // Each is another one, until one is kept.
+    // Each response differs from the one before until one is stored.
     let mut kept = page(&server, "/time.php").1;
     let is_kept = || {
         let before = std::mem::replace(&mut kept, page(&server, "/time.php").1);
@@ -300,7 +300,7 @@ fn python_answers_behind_uwsgi() {
             conf.display()
         ),
     );
-    // Of two parameters with one name the last one counts.
+    // If a parameter is set twice, the last one counts.
     assert_eq!(get(&server, "/below/a").field("X-Path"), Some("/a"));
     asks_python(&server);
 }

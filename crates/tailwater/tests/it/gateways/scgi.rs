@@ -38,7 +38,7 @@ fn configured_parameters_are_sent() {
     for (target, body, expected) in [
         ("/", "Content-Length: 4\r\n\r\nbody", ("CONTENT_LENGTH=4\n", "[body]")),
         ("/", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", ("CONTENT_LENGTH=3\n", "[abc]")),
-        // The announced length is that of the body that is sent.
+        // The announced length is that of the body that is passed, which is empty here.
         ("/off", "Content-Length: 4\r\n\r\nbody", ("CONTENT_LENGTH=0\n", "[]")),
     ] {
         let mut client = server.connect().unwrap();

@@ -301,7 +301,8 @@ fn pipelined_requests_are_answered_in_order() {
         let statuses = [(); 3].map(|()| client.read_response().unwrap().status);
         assert_eq!(statuses, [200, 404, 200], "{cut}");
     }
-    // Empty lines between requests are ignored; anything else ends the connection after what was right.
+    // Empty lines between requests are ignored. Anything else ends the connection after the valid requests were
+    // answered.
     let text = raw(&server, format!("{one}\r\n\r\n{last}"));
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 2, "{text}");
     let text = raw(&server, format!("{one}garbage\r\n\r\n{last}"));
@@ -395,7 +396,7 @@ fn client_header_timeout_ends_slow_heads() {
     for client in [&mut silent, &mut half, &mut kept] {
         assert_eq!(client.read_until_close().unwrap(), b"");
     }
-    // The time is that of the whole head: one byte now and then does not help.
+    // The timeout is that of the whole head, so a byte now and then does not extend it.
     let mut slow = server.connect().unwrap();
     let closed = wait::until(wait::TIMEOUT, || {
         slow.send("G").is_err() || !slow.silent_for(Duration::from_millis(100)).unwrap_or(false)
@@ -418,7 +419,7 @@ fn client_header_timeout_includes_the_time_before_the_first_byte() {
         client.send(first).unwrap();
         assert_eq!(client.read_until_close().unwrap(), b"");
     }
-    // If it counted from the first byte on: 11 seconds.
+    // If the timeout began with the first byte, the two clients would take 11 seconds.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 

@@ -147,7 +147,7 @@ fn body_without_100_continue_may_never_arrive() {
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").unwrap();
     let mut response = client.read_response().unwrap();
-    // Either the client is told to send it, or the connection has no future.
+    // Either the server asks for the body, or it closes the connection after the response.
     if response.status == 100 {
         client.send("hello").unwrap();
         response = client.read_response().unwrap();
@@ -199,7 +199,7 @@ fn too_large_chunk_is_refused_at_its_size_line() {
         client
             .send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{sent}"))
             .unwrap();
-        // Of the chunk itself nothing more ever comes.
+        // The client sends no data of the chunk: its size line is enough for the refusal.
         let response = client.read_response().unwrap();
         assert_eq!((response.status, response.field("Connection")), (413, Some("close")), "{sent}");
         let message = format!("client intended to send too large chunked body: {known} bytes");
@@ -314,7 +314,7 @@ fn body_is_read_while_the_response_is_sent() {
     let mut client = server.connect().unwrap();
     let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     client.send(head("/echo", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n")).unwrap();
-    // Only the head was sent, and the response has begun.
+    // Only the head of the request was sent, and the response has begun.
     let mut seen = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
     for piece in ["one", "two", "three"] {
         client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).unwrap();

@@ -111,7 +111,7 @@ fn floods_of_control_frames_are_bounded() {
             }
             Ok(())
         });
-        // The kernel may drop what was said when the client goes on sending.
+        // The GOAWAY may be lost: the kernel may discard it with a reset if the client goes on sending.
         assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{name}: {code:?}");
     }
     let are_told = || server.error_log().matches("http2 flood detected").count() >= 5;
@@ -122,13 +122,13 @@ fn floods_of_control_frames_are_bounded() {
 fn heads_are_bounded() {
     let server = start_http2("large_client_header_buffers 4 1k; max_headers 50;");
     let mut client = connect(&server);
-    // Beyond what the server has room for, as it is packed: seven bits each.
+    // The field is larger than the buffer even in Huffman coding, which needs at most seven bits for each of these.
     let large = "x".repeat(1200);
     assert_eq!(client.request("GET", "/a.txt", &[("x", &large)], b"").unwrap().status, 400);
     let fields: Vec<_> = (0..60).map(|at| (format!("x-{at}"), "y")).collect();
     let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, *value)).collect();
     assert_eq!(client.request("GET", "/a.txt", &fields, b"").unwrap().status, 400);
-    // Beyond what is decoded at all.
+    // The header list exceeds what the server decodes at all.
     let some = "x".repeat(900);
     let many: Vec<_> = (0..10).map(|at| (format!("x-{at}"), &*some)).collect();
     let many: Vec<_> = many.iter().map(|(name, value)| (&**name, *value)).collect();

@@ -165,7 +165,7 @@ fn malformed_priority_update_ends_the_connection() {
         assert_eq!(frames.wait(kind::GOAWAY).unwrap().unwrap().code(), Some(code), "{wrong:?}");
     }
     server.wait_error_log("client sent PRIORITY_UPDATE frame").unwrap();
-    // Of a stream that never comes, or with a value that says nothing, it is nothing.
+    // A PRIORITY_UPDATE for a stream that is never opened, or with an invalid value, is ignored.
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send([update(99, "u=1"), update(1, "\u{7f}=;,,"), update(1, &"x".repeat(4000))].concat()).unwrap();
     let block = hpack(&[(":method", "HEAD"), (":scheme", "http"), (":path", "/one"), (":authority", "a")]);

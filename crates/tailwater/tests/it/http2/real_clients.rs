@@ -54,7 +54,7 @@ fn curl_speaks_http2() {
     let passed = url("http", 0, "/passed");
     let posted = curl(&["--http2-prior-knowledge", "--data-binary", "@body", &passed]);
     assert_eq!(posted, " POST 300000");
-    // Responses to requests whose bodies nobody wants.
+    // The server answers these requests without their bodies.
     for (path, body, status) in
         [("/denied", "@body", "403"), ("/moved", "@body", "301"), ("/moved", "12345678", "301")]
     {
@@ -86,7 +86,7 @@ fn nghttp_speaks_http2() {
         lines.filter(|words| words.len() == 7).map(|words| words[4..].join(" ")).collect()
     };
     assert_eq!(answers(&said), ["200 37 /page.html", "200 16 /a.css"], "{said}");
-    // A client that trusts nobody's flow control: one window for all.
+    // A client with small stream and connection windows.
     let large = format!("https://localhost:{}/large", server.addr_of(1).port());
     let said = run("nghttp", &dir, &["--null-out", "--stat", "-w", "14", "-W", "15", &large], "").unwrap();
     assert_eq!(answers(&said), ["200 1M /large"], "{said}");

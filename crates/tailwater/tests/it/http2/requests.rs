@@ -179,7 +179,7 @@ fn request_body_without_length_is_passed() {
 fn stalled_stream_does_not_block_others() {
     let big = vec![b'x'; 200_000];
     let server = start_server(server().file("html/big", &big).file("html/a.txt", "hello"), "http2 on;");
-    // The window of the connection has room beside that of a stream.
+    // The connection window has room for a second stream while the window of the first one is used up.
     let mut settings = Settings::new();
     settings.initial_window_size(16 << 10);
     let mut client = Http2::connect_with(server.addr(), &settings).unwrap();
@@ -243,7 +243,7 @@ fn reset_stream_closes_the_upstream_connection() {
     let origin = origin(move |mut conn| {
         let _ = conn.head();
         sender.send("asked").unwrap();
-        // Until the proxy hangs up.
+        // The read ends when the proxy closes the connection.
         let _ = conn.head();
         sender.send("left").unwrap();
     });
@@ -473,7 +473,7 @@ fn body_waits_for_100_continue() {
             assert!(client.request("POST", "/to", &[], &body).unwrap().body == body, "{size} {len}");
         }
     }
-    // A client that sent before it knew of the small windows is told to retry.
+    // A client that sent data before it received the small windows is told to retry: REFUSED_STREAM.
     let server = start_http2("http2_body_preread_size 10;");
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post_frame(1, "/a.txt", &[])).unwrap();

@@ -376,7 +376,7 @@ fn request_rules_section_8() {
         (
             "8.5 CONNECT has neither scheme nor path",
             head_of(&[(":method", "CONNECT"), SCHEME, PATH, AUTHORITY]),
-            // Not even that is allowed.
+            // CONNECT is not supported in its valid form either.
             &[Answer(405), Answer(0)],
         ),
         ("8.2.3 crumbs of cookies are joined", with("cookie", "a=b"), &[Answer(200)]),
@@ -485,7 +485,7 @@ fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
     let server = start_http2();
     let data = frame(kind::DATA, 0, 1, b"x");
     let reset = frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
-    // Its client has ended it, by the end of its request or by taking it back.
+    // The client has ended the stream, by END_STREAM or by RST_STREAM.
     for (before, until) in [(get(1, "/a.txt", &[]), true), ([post(&[]), reset].concat(), false)] {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(before).unwrap();
@@ -494,12 +494,12 @@ fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
         }
         frames.send(&data).unwrap();
         assert_eq!(frames.wait(kind::RST_STREAM).unwrap().unwrap().code(), Some(STREAM_CLOSED));
-        // Once is enough.
+        // A second DATA frame is ignored: one RST_STREAM is enough.
         frames.send(&data).unwrap();
         let heard = until_next_answer(&mut frames, "/a.txt");
         assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
     }
-    // The server has: what was on its way is passed over (section 5.1).
+    // The server has reset the stream: frames that were in flight are ignored (section 5.1).
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(frame(kind::HEADERS, END_HEADERS, 1, &pseudo("POST", "/403"))).unwrap();
     frames_until(&mut frames, |frame| frame.kind == kind::RST_STREAM);
@@ -530,12 +530,12 @@ fn field_sizes_are_counted_as_packed() {
     let long = "a".repeat(13_200);
     assert_eq!(client.request("GET", "/", &[("x", &long)], b"").unwrap().status, 400);
     assert_eq!(client.get(&format!("/{long}")).unwrap().status, 414);
-    // All buffers are full of fields: 4 of 8 KiB.
+    // The fields fill all buffers: 4 of 8 KiB.
     let third = "a".repeat(10_950);
     let fields = [("a", &*third), ("b", &third), ("c", &third)];
     assert_eq!(client.request("GET", "/", &fields[..2], b"").unwrap().status, 200);
     assert_eq!(client.request("GET", "/", &fields, b"").unwrap().status, 400);
-    // As they are, they are as long as they are.
+    // Values that are not Huffman-coded count with their own length.
     for (len, status) in [(8_192, 0x88), (8_193, 0x8c)] {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(get(1, "/", &[("x", &"a".repeat(len))])).unwrap();
@@ -549,7 +549,7 @@ fn server_begins_with_settings_and_acknowledges_those_of_its_client() {
     let mut frames = Frames::connect(server.addr()).unwrap();
     let first = frames.next_frame().unwrap().unwrap();
     assert_eq!((first.kind, first.flags, first.stream), (kind::SETTINGS, 0, 0));
-    // 4.2: the size that everybody begins with, said or not.
+    // 4.2: the initial maximum frame size, whether or not the setting is sent.
     let size = first.payload.chunks(6).find(|setting| setting[..2] == [0, 5]);
     assert!(size.is_none_or(|setting| setting[2..] == 16_384_u32.to_be_bytes()), "{size:?}");
     loop {
@@ -599,7 +599,7 @@ fn windows_are_kept() {
     assert_eq!(next.flags, ACK, "nothing came before it");
     frames.send(frame(kind::WINDOW_UPDATE, 0, 1, &7_u32.to_be_bytes())).unwrap();
     assert_eq!(data(&mut frames).payload.len(), 7);
-    // 6.9.1: that of the connection holds for all.
+    // 6.9.1: the window of the connection applies to all streams.
     frames.send(frame(kind::WINDOW_UPDATE, 0, 1, &100_000_u32.to_be_bytes())).unwrap();
     let mut came = 37;
     while came < 65_535 {
@@ -648,7 +648,7 @@ fn late_frames_of_a_stream_are_ignored() {
     frames.send(frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 0, 1])).unwrap();
     frames.send(get(3, "/a.txt", &[])).unwrap();
     assert_eq!(reaction(&mut frames).unwrap(), Some(Answer(200)));
-    // 5.4.1, 6.8: who says GOAWAY is answered what it has asked for.
+    // 5.4.1, 6.8: requests that a client sent before its GOAWAY are answered.
     frames.send(get(5, "/a.txt", &[])).unwrap();
     frames.send(frame(kind::GOAWAY, 0, 0, &[0; 8])).unwrap();
     assert_eq!(reaction(&mut frames).unwrap(), Some(Answer(200)));

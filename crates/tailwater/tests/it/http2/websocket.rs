@@ -131,7 +131,7 @@ fn closed_side_closes_the_other_side() {
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
         conn.send(SWITCHED);
-        // Until the proxy hangs up.
+        // The read ends when the proxy closes the connection.
         let _ = conn.head();
         sender.send("left").unwrap();
     });

@@ -68,7 +68,7 @@ fn request_body_reaches_the_upstream_server() {
         assert_eq!(response.status, 200);
         assert!(response.body == content, "{path}");
     }
-    // Its length is not announced.
+    // The request has no Content-Length.
     let response = client.request("POST", "/", &[], &content);
     assert!(response.body == content);
 }

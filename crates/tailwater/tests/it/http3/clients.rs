@@ -77,7 +77,7 @@ fn aioquic_updates_keys_and_resumes_sessions() {
 fn quic_go_gets_and_posts() {
     let (server, dir) = start_for_clients();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/http3/clients/quic-go");
-    // Modules are taken from what was downloaded before, if it was.
+    // Go modules come from the local module cache, if they were downloaded before.
     let program = dir.join("client");
     let mut build = Command::new("go");
     build.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".").current_dir(&source);

@@ -184,7 +184,7 @@ fn graceful_shutdown_finishes_responses() {
     let server = start_http3("http3_hq on; location /slow { limit_rate 8; return 200 0123456789; }");
     let mut udp = hq(&server);
     let slow = send_bidi(&mut udp, b"GET /slow\r\n", true);
-    // Behind the response, that has begun.
+    // This response shows that the slow one has begun.
     assert_eq!(get(&mut udp, "/a.txt"), "hello");
     server.server.signal(Signal::QUIT).unwrap();
     assert_eq!(response(&mut udp, slow), Ok("0123456789".into()));

@@ -160,7 +160,7 @@ fn newest_binary_receives_until_it_is_stopped() {
     let old_download = site.download();
     let before = worker(&site.server);
     let (_, new) = start_new_binary(&site.server, || site.serving());
-    // Both serve over TCP, and only the new one over QUIC.
+    // Both processes serve over TCP, but only the new one over QUIC.
     let is_new = || (0..8).all(|_| site.serving_quic() != before);
     assert!(wait::until(wait::TIMEOUT, is_new), "{}", site.server.error_log());
     let new_download = site.download();

@@ -105,7 +105,7 @@ fn log_lines_of_a_client_that_has_moved_have_its_new_address() {
         .server
         .wait_error_log("html/none\" failed (2: No such file or directory), client: 127.0.0.2,")
         .unwrap();
-    // A request whose head does not come: a line of the connection.
+    // A request without a complete head is logged as an error of its connection.
     let stream = client.open().unwrap();
     send_on(&mut client.udp, stream, &[1, 9], false);
     client.udp.until(|client| client.ended.get(&stream).copied()).unwrap();

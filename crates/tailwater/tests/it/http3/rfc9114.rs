@@ -59,7 +59,7 @@ fn critical_streams_are_opened_once_and_never_closed() {
         assert_eq!(code_of(&mut udp), 0x104, "the end of it");
         let mut udp = server.raw();
         let stream = send_uni(&mut udp, &[kind]);
-        // Behind the response, the type of the stream was read.
+        // The response shows that the type of the stream was read.
         let request = send_bidi(&mut udp, &headers(&GET), true);
         udp.until(|client| client.ended.get(&request).copied()).unwrap();
         udp.until(|client| {
@@ -104,7 +104,7 @@ fn request_stream_rules() {
         send_bidi(&mut udp, &bytes, fin);
         assert_eq!(code_of(&mut udp), code, "{name}");
     }
-    // Behind a head, frames are read as far as the body is wanted.
+    // After the head, frames are read only as far as the body is wanted.
     let server = start_http3("location / { proxy_pass http://127.0.0.1:1; }");
     for (name, bytes, code) in [
         ("DATA behind trailers", [&head[..], &trailers, &frame(0, b"x")].concat(), 0x105),
@@ -133,7 +133,7 @@ fn reset_ends_a_request_that_waits_for_insertions() {
     let mut udp = server.raw();
     // A reference to the first entry, which is never inserted.
     let stream = send_bidi(&mut udp, &frame(1, &[2, 0, 0x80]), false);
-    // Behind the response, that was read.
+    // The response shows that the blocked request was read.
     let request = send_bidi(&mut udp, &headers(&GET), true);
     udp.until(|client| client.ended.get(&request).copied()).unwrap();
     udp.client.reset(stream, 0x10c);

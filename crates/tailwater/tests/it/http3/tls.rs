@@ -56,7 +56,7 @@ fn variables_have_the_values_of_the_handshake() {
     let second = words(2);
     assert_eq!(second[3..9], ["", "", "r", "h3", "localhost", "SUCCESS"]);
     assert_eq!(second[9], first[9]);
-    // Without a certificate there is nothing of a client.
+    // Without a client certificate, its variables are empty.
     let plain = server.authority.client(&[&TLS13]);
     let mut client = Http3Client::connect(&settings_of(&plain, 3), server.server.addr()).unwrap();
     let text = client.get("/").text();

@@ -241,7 +241,7 @@ fn log_subrequest_logs_subrequests() {
         };
         assert_eq!(lines, expected, "{on} {log}");
     }
-    // The location of the subrequest says whether, where and how.
+    // The location of the subrequest decides whether it is logged, where, and in which format.
     let conf = format!(
         "log_format f '$uri'; log_format s 'part $uri of $request_uri'; access_log logs/f.log f;
          server {{ listen 127.0.0.1:{{port}}; {} }}",
@@ -288,7 +288,7 @@ fn requests_cut_by_a_shutdown_are_logged() {
         let mut frames = Frames::connect(server.addr()).unwrap();
         let streams = [(1, "/slow"), (3, "/begun"), (5, "/hangs"), (7, "/kept")];
         frames.send(streams.map(|(stream, target)| get_frame(stream, target, &[])).concat()).unwrap();
-        // All of them have come.
+        // All four requests are in progress.
         for client in &mut clients[..2] {
             client.read_head().unwrap();
         }

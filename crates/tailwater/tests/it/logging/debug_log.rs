@@ -56,7 +56,7 @@ fn debug_level_logs_steps_of_a_request() {
         .chain(steps(&server, "logs/debug.log", "http log: ").last().cloned())
         .collect::<Vec<_>>()
     );
-    // Others see nothing of it.
+    // Requests of other clients are not debugged.
     get(&server, "/quiet");
     server.log("logs/quiet.log", 1).unwrap();
     for name in ["logs/info.log", "logs/quiet.log", "logs/error.log"] {

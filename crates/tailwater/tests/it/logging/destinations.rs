@@ -183,7 +183,7 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
     let away = dir.join("away");
     let hanging = dir.join("hanging");
-    // No process reads from this socket: the kernel soon takes no more.
+    // No process reads from this socket, so the kernel soon accepts no more datagrams.
     let _hanging = UnixDatagram::bind(&hanging).unwrap();
     let mut server = start_as_we_are(
         server(),
@@ -290,7 +290,7 @@ fn reload_changes_the_buffer_of_a_log() {
         fs::read_to_string(server.prefix().join("logs/one.log")).unwrap().contains("/2\n")
     };
     assert!(wait::until(wait::TIMEOUT, served));
-    // The old buffer is written when nobody uses it any more.
+    // The old buffer is written once no configuration uses it.
     let old = || fs::read_to_string(server.prefix().join("logs/one.log")).unwrap().contains("/1\n");
     assert!(wait::until(wait::TIMEOUT, old));
 }
@@ -350,7 +350,7 @@ fn lines_are_kept_until_a_failing_disk_recovers() {
             .wait_error_log(&format!("write() to \"{slow}/{name}\" failed (28: No space left on device)"));
         assert!(line.unwrap().contains("[alert]"));
     }
-    // In this order nothing is written between the two.
+    // In this order, no log line is written between the two faults.
     let stall = disk.on(Op::Write).inject(Fault::Stall);
     full.lift();
     assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));

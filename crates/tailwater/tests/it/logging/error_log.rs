@@ -108,7 +108,7 @@ fn full_disk_blocks_no_request() {
             client.read_response().unwrap();
         }
     }
-    // Other logs are not touched by it.
+    // The failure does not affect other logs.
     get(&server, "/ok");
     assert_eq!(server.access_log(1).unwrap().len(), 1);
     server.wait_error_log("html/ok").unwrap();

@@ -108,7 +108,7 @@ fn any_bytes_of_a_client_are_valid_json() {
         client.send(request).unwrap();
         client.read_until_close().unwrap();
     }
-    // Every line was parsed; nobody has forged one, and the long ones say that they are cut.
+    // Every line was parsed, so no client has forged one. Long lines are marked as cut.
     let lines = || objects(&server, "logs/json.log");
     let requests = || lines().into_iter().filter(|line| line["client"] == "127.0.0.1").collect::<Vec<_>>();
     assert!(wait::until(wait::TIMEOUT, || requests().len() >= 8), "{:#?}", lines());

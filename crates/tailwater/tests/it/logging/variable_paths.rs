@@ -115,7 +115,7 @@ fn log_requires_an_existing_root() {
 
 #[test]
 fn disable_symlinks_applies_to_logs() {
-    // With a sandbox, no link leads out of the directory: see `sandbox`.
+    // With a sandbox, no link leads out of the directory, which `sandbox` tests.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let builder = server().file("logs/real/x", "").file("elsewhere/x", "");
     let server = builder
@@ -192,7 +192,7 @@ fn missing_directory_is_reported_at_intervals() {
     }
     server.wait_error_log("logs/none/x\" failed (2: No such file or directory)").unwrap();
     let is_logged = server.error_log().matches("logs/none/x").count() as u64;
-    // Once a second at most.
+    // The failure is logged at most once a second.
     assert!(is_logged <= 5 + begun.elapsed().as_secs(), "{}", server.error_log());
     fs::create_dir(server.prefix().join("logs/none")).unwrap();
     request_all(&server, &["/?d=none"]);

@@ -43,7 +43,7 @@ fn reloads_are_counted_by_result_and_in_every_worker_process() {
     becomes(&server, "config_reloads_total{result=\"failed\"}", 1.0);
     becomes(&server, "config_last_reload_successful", 0.0);
     assert!(try_metric::<f64>(&server, "config_last_reload_success_timestamp_seconds").unwrap() >= started);
-    // Another process serves: it has the numbers of the master.
+    // A new worker process serves. It takes the reload numbers from the master.
     reload(
         &mut server,
         &conf.replace("worker_processes 1;", "worker_processes 1; worker_rlimit_nofile 500;"),
@@ -74,7 +74,7 @@ fn handshakes_are_counted_by_kind_and_cause() {
         assert_eq!(client.read_response().unwrap().text(), "ok");
     }
     assert!(Client::connect_tls(server.addr_of(1), &config, "rejected").is_err());
-    // Versions that nobody speaks, nothing at all, and half a client hello.
+    // Unsupported TLS versions, an empty connection, and half a client hello.
     let hello = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
     TcpStream::connect(server.addr_of(1)).unwrap().write_all(hello).unwrap();
     drop(TcpStream::connect(server.addr_of(1)).unwrap());
@@ -103,7 +103,7 @@ fn processor_time_and_descriptors_are_shown() {
         let of = |series| crate::support::metrics::metric_values::<f64>(&text, series).first().copied();
         Some((of("process_cpu_seconds_total")?, of("process_max_fds")?))
     };
-    // A scrape leaves out what no thread of the pool reads soon.
+    // A scrape omits the numbers if the thread pool does not deliver them soon.
     let mut seen = None;
     assert!(wait::until(wait::TIMEOUT, || {
         seen = all();
@@ -111,7 +111,7 @@ fn processor_time_and_descriptors_are_shown() {
     }));
     let (cpu, max) = seen.unwrap();
     assert!(cpu > 0.0 && cpu < 60.0 && max >= 64.0, "{cpu} {max}");
-    // Linux before 6.2 does not tell how many are open.
+    // Before Linux 6.2, the number of open descriptors is not available.
     if let Some(open) = try_metric::<f64>(&server, "process_open_fds") {
         assert!(open > 5.0 && open < 1000.0, "{open}");
         let held: Vec<_> = (0..20).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();

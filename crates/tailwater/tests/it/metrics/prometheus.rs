@@ -85,7 +85,7 @@ fn requests_connections_and_disk_work_are_counted() {
     assert!(text.contains("tailwater_device_info{device=\""), "{text}");
     assert!(text.contains("tailwater_log_lines_total{log=\""), "{text}");
 
-    // A scrape does without it if no thread of the pool tells it soon.
+    // A scrape omits the metric if the thread pool does not deliver it soon.
     assert!(wait::until(wait::TIMEOUT, || {
         let text = get(&server, "/metrics").text();
         of(&samples(&text), "tailwater_process_resident_memory_bytes") > 1e6
@@ -216,7 +216,7 @@ fn connections_are_counted_by_protocol() {
     let mut session = Client::connect(server.addr_of(1)).unwrap();
     session.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(session.read_response().unwrap().status, 200);
-    // Of the session there is a connection to the server, too.
+    // The session counts as two: its stream connection, and the HTTP connection that it is relayed to.
     let all = || ["http/1", "http/2", "http/3", "stream"].map(open);
     assert!(wait::until(wait::TIMEOUT, || all() == [2, 1, 0, 1]), "{:?}", all());
     drop((http2, session));

@@ -67,7 +67,7 @@ fn status_page_shows_counters() {
     ] {
         assert!(words.contains(expected), "{expected} is not in: {words}");
     }
-    // Tables count what has happened before the page was opened.
+    // Tables count what happened before the page was opened, too.
     let of_zone: Vec<_> =
         words.split_once("gone (location) ").unwrap().1.split(' ').skip(1).take(4).collect();
     assert_eq!(of_zone, ["0", "0", "0", "1"], "{words}");
@@ -204,8 +204,8 @@ fn stall_is_shown_with_its_cause() {
     // Whatever made a turn long, other clients waited meanwhile.
     assert!(is_headline || says("The machine was busy: "), "{words}");
     assert_ne!(is_headline, says("No loop was ever blocked"), "{words}");
-    // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
-    // stalls, too.
+    // Which stalls are the newest depends on the load of the machine: with so low a threshold, the page's own requests
+    // are stalls, too.
     assert!(
         words.contains("turn cause by operation share loop time ") && !words.contains("No turn of a loop"),
         "{words}"

@@ -71,7 +71,7 @@ fn requests_are_counted_by_server_and_final_location() {
         (responses("server", "site", "204"), 1),
         (responses("server", "site", "410"), 1),
         (responses("server", "site", "700"), 1),
-        // Not the part of a page, and not what another location answers in the end.
+        // Subrequests are not counted, nor are responses that another location sends in the end.
         (requests("location", "files"), 4),
         (responses("location", "files", "200"), 2),
         (responses("location", "files", "403"), 1),
@@ -97,7 +97,7 @@ fn counted_bytes_are_those_on_the_wire() {
     becomes(&server, &requests("location", "files"), 1);
     let of = |name: &str| sample(&server, &format!("{name}_bytes_total{{of=\"location\",zone=\"files\"}}"));
     assert_eq!(of("received"), request.len() as u64);
-    // Also one that begins and ends in one turn takes some time.
+    // A request that begins and ends in one turn takes some time, too.
     let text = get(&server, "/metrics").text();
     let (_, sum) =
         text.split_once("\ntailwater_zone_request_seconds_sum{of=\"location\",zone=\"files\"} ").unwrap();

@@ -241,7 +241,7 @@ fn traffic_is_limited_by_counters() {
     );
     assert_eq!(page(&server, "/"), (200, "0 0 0".to_owned()));
     becomes(&server, "/serverZones/s/requestCounter", 1);
-    // More is refused once the counter has exceeded the limit.
+    // Requests are refused only once the counter has exceeded the limit.
     assert_eq!(page(&server, "/"), (200, "1 1 1".to_owned()));
     becomes(&server, "/serverZones/s/requestCounter", 2);
     assert_eq!(get(&server, "/").status, 503);

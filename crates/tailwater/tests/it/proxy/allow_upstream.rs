@@ -30,7 +30,7 @@ fn upstream_is_allowed_only_if_every_condition_holds() {
         ("/?a=1&b=yes", 200, Some("first"), format!("{first} 200")),
         ("/?a=1&b=0", 403, None, format!("{first} 403")),
         ("/?a=1", 403, None, format!("{first} 403")),
-        // Being denied says nothing against a server.
+        // A denied request does not count as a failure of the server.
         ("/?a=00&b=x", 200, Some("first"), format!("{first} 200")),
         ("/second", 200, Some("second"), format!("{first}, {second} 403, 200")),
         ("/none", 403, None, format!("{first} 403")),

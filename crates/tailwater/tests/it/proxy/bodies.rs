@@ -130,7 +130,7 @@ fn retry_sends_the_whole_body_or_nothing() {
 fn fast_upload_does_not_block_the_loop() {
     const PIECE: usize = 1 << 20;
     let addr = origin(|mut conn| {
-        // As fast as it can: most of the time something is at hand, and there is room for it.
+        // The origin reads as fast as it can, so that most of the time there is data to forward and room for it.
         let mut piece = vec![0; PIECE];
         while conn.reader.get_mut().read(&mut piece).is_ok_and(|read| read > 0) {}
     });
@@ -191,7 +191,7 @@ fn buffered_part_of_a_body_is_sent_as_one_chunk() {
 fn proxy_limit_rate_is_kept() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        // At once, so that it is only the head that might come too late.
+        // The response is sent at once, so that only its head can be late.
         conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}", "x".repeat(30_000)));
     });
     let server = start(
@@ -210,7 +210,7 @@ fn proxy_limit_rate_is_kept() {
         });
         let (elapsed, len) = taken.unwrap();
         assert_eq!(len, size, "{path}");
-        // Seconds begin when the server says, up to one of them is cut off.
+        // The rate applies to whole seconds of the server's clock, so up to one second is saved.
         assert!(elapsed >= Duration::from_millis(at_least * 1000), "{path}: {elapsed:?}");
     }
 }
@@ -388,7 +388,7 @@ fn resetting_locations() -> String {
         conn.answer_fastcgi(format!("\r\n{}", text()));
     });
     let cgi = origin(move |mut conn| {
-        // The beginning of the parameters tells that it was asked.
+        // Any bytes of the parameters show that the request arrived.
         let _ = conn.reader.fill_buf();
         conn.send(format!("Status: 200 OK\r\nContent-Length: {EARLY}\r\n\r\n{}", text()));
     });

@@ -110,7 +110,7 @@ fn refused_connect_closes_the_connection() {
         ("refused:80/", "1.1", 400),
         ("user@refused:80", "1.1", 400),
         ("http://refused:80", "1.1", 400),
-        // No port, and a path of a socket that a client has made up.
+        // No port, and paths of sockets chosen by the client.
         ("unix:0", "1.1", 500),
         ("unix:80", "1.1", 500),
         ("UNIX:80", "1.1", 500),
@@ -202,14 +202,14 @@ fn tunnels_reach_allowed_targets_only() {
         (format!("[::ffff:127.0.0.2]:{port}"), 403),
         (format!("mapped.test:{port}"), 403),
         (format!("mixed.test:{port}"), 403),
-        // Ways to write an address that some take for one.
+        // Spellings of an address that some resolvers accept.
         (format!("2130706434:{port}"), 403),
         (format!("0x7f000002:{port}"), 403),
         (format!("127.2:{port}"), 403),
         (format!("none.test:{port}"), 502),
     ] {
         let found = status(&server, &to);
-        // A name without an address is not asked for where nobody is.
+        // The status is 502 if the name could not be resolved on this machine.
         assert!(found == expected || found == 502, "{to}: {found}");
     }
     // Answers are kept for a second: each time it is another name.

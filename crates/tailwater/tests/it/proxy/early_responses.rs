@@ -60,7 +60,8 @@ fn connection_of_an_incomplete_request_is_not_reused() {
     let server = start_proxy(addr);
     let mut client = broken(&server);
     assert_eq!(client.read_until_close().unwrap(), b"", "the response is cut");
-    // The origin was in the middle of the first one: what came on its connection would be a part of that.
+    // The connection is not reused: the origin still expects the rest of the first body, and would take a new request
+    // for it.
     assert_eq!(get(&server, "/").text(), "connection 1");
 }
 
@@ -69,7 +70,7 @@ fn malformed_body_closes_the_client_connection() {
     let (addr, _go_on) = early_origin();
     let server = start_proxy(addr);
     let mut client = broken(&server);
-    // The connection is closed: what follows such a body may be anything.
+    // The connection is closed: the position of the next request after a malformed body is unknown.
     let _ = client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(client.read_until_close().unwrap_or_default(), b"");
     let log = server.wait_error_log("client sent").unwrap();
@@ -78,7 +79,7 @@ fn malformed_body_closes_the_client_connection() {
 
 #[test]
 fn request_is_sent_while_the_client_reads_no_response() {
-    // More than the buffers of sockets and the memory of the proxy take.
+    // The size exceeds the socket buffers and the buffers of the proxy.
     const SIZE: usize = 16 << 20;
     let (done, is_done) = channel();
     let done = Arc::new(Mutex::new(done));

@@ -135,7 +135,7 @@ fn windows_follow_the_reading_of_the_client() {
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
-    // Until windows and sockets are full, and then nothing more for a while.
+    // The origin sends until windows and sockets are full, which is when it makes no progress for a while.
     let mut last = wait::some(wait::TIMEOUT, || receiver.try_recv().ok()).unwrap();
     while let Ok(sent) = receiver.try_recv().or_else(|_| {
         let next = || receiver.try_recv().ok();

@@ -270,7 +270,7 @@ fn begin_http2(server: &Server, path: &str, fields: &[(&str, &str)]) -> Frames {
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(post_frame(1, path, fields)).unwrap();
     frames.send(frame(kind::DATA, 0, 1, b"content")).unwrap();
-    // Both have been looked at.
+    // The acknowledged PING shows that both frames were processed.
     frames.send(frame(kind::PING, 0, 0, &[0; 8])).unwrap();
     while frames.wait(kind::PING).unwrap().unwrap().flags == 0 {}
     frames

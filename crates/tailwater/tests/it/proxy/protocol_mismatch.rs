@@ -8,7 +8,7 @@ use crate::support::{get, server, start};
 
 #[test]
 fn protocol_that_an_upstream_server_speaks_instead_is_named() {
-    // Each waits for the end of the connection, so that no reset overtakes its answer.
+    // Each origin waits for the end of the connection, so that no reset overtakes its answer.
     let plain = origin(|mut conn| {
         conn.send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nno");
         conn.head();

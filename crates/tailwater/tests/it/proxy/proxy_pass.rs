@@ -175,7 +175,7 @@ fn client_names_no_socket_of_this_machine() {
 
 #[test]
 fn dead_server_is_retried_on_the_next() {
-    // Reserved until the end: nobody else comes to listen there.
+    // The port stays reserved until the end, so that no other process listens there.
     let port = Port::reserve().unwrap();
     let up = mirror();
     let down = SocketAddr::from(([127, 0, 0, 1], port.number()));
@@ -274,12 +274,12 @@ fn truncated_response_truncates_the_client_response() {
 
 #[test]
 fn buffering_frees_the_server_from_a_slow_client() {
-    // More than the buffers of both sockets take.
+    // The size exceeds the buffers of both sockets.
     const SIZE: usize = 48 << 20;
     let (done, is_done) = channel();
     let (done, is_done): (_, Receiver<()>) = (std::sync::Mutex::new(done), is_done);
     let done = std::sync::Arc::new(done);
-    // Made before anybody waits for it: that alone takes seconds of a busy machine.
+    // The body is made before any timeout runs: on a busy machine that alone takes seconds.
     let body = (0..SIZE / 4).flat_map(|n| (n as u32).to_be_bytes()).collect::<Vec<u8>>();
     let body = std::sync::Arc::new(body);
     let addr = origin(move |mut conn| {
@@ -307,7 +307,7 @@ fn buffering_frees_the_server_from_a_slow_client() {
 
 #[test]
 fn responses_without_a_body_end_at_their_head() {
-    // An origin that says how long a body is, and has one only for GET.
+    // The origin announces a Content-Length, and sends a body only for GET.
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let status = head.split(['/', ' ']).nth(2).unwrap().to_owned();
@@ -410,7 +410,7 @@ fn tunnel_ends_with_its_server() {
     let mut client = server.connect().unwrap();
     client.send("GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 101);
-    // The client stays, and says nothing.
+    // The client keeps the connection open, and sends nothing.
     assert_eq!(client.read_until_close().unwrap(), b"bye");
     assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 3")]);
 }

@@ -35,7 +35,7 @@ fn proxy_redirect_rewrites_location() {
     let own = format!("http://localhost:{}", server.addr().port());
     let base = request(&server, "GET /a/", &[]);
     assert_eq!(base.text(), "from behind");
-    // The URL of proxy_pass is not known here: the default rule is seen by what it leaves alone.
+    // The test does not know the URL of proxy_pass, so the default rule is tested with a URL that it leaves alone.
     assert_eq!(
         said(&server, "/a/", "Location", "http://elsewhere/b/x").as_deref(),
         Some("http://elsewhere/b/x")

@@ -12,7 +12,7 @@ use crate::support::{get, server, start};
 /// True if a client that starts to read after the last byte of its server gets the whole response; `None` if the server
 /// paused for too long meanwhile, as on a stalled machine.
 fn slow_client_gets_all() -> Option<bool> {
-    // More than the buffers of sockets take: the client is waited for from the first half on.
+    // The first half exceeds the socket buffers, so the server waits for the client from then on.
     const FIRST: usize = 8 << 20;
     const PIECES: usize = 40;
     let (done, is_done) = channel();
@@ -24,7 +24,7 @@ fn slow_client_gets_all() -> Option<bool> {
         let mut said = Instant::now();
         let mut longest = Duration::ZERO;
         for _ in 0..PIECES {
-            // Twice the timeout in all, and far from it each time.
+            // The pauses are twice the timeout in total, and each of them is far below it.
             wait::pause(Duration::from_millis(50));
             conn.send("y");
             longest = longest.max(said.elapsed());

@@ -278,7 +278,7 @@ fn sessions_are_resumed() {
         let kinds = |path: &str| -> Vec<bool> {
             (0..6).map(|_| text_of(&server, path).contains(" resumed ")).collect()
         };
-        // Each server has its own.
+        // Each of the two servers has its own session.
         assert_eq!(kinds("/"), [false, false, true, true, true, true], "{:?}", version.version);
         assert_eq!(kinds("/verified"), [false, false, true, true, true, true], "{:?}", version.version);
         assert_eq!(kinds("/off"), [false; 6], "{:?}", version.version);
@@ -347,9 +347,9 @@ fn response_without_close_notify_is_truncated() {
             client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).unwrap();
             let said = String::from_utf8(client.read_until_close().unwrap()).unwrap();
             assert!(said.contains("here"), "{said}");
-            // Without its last chunk it is no whole response to the client either.
+            // A chunked response that is cut reaches the client without the last chunk, too.
             assert_eq!(said.ends_with("0\r\n\r\n"), path == "/whole" && said.contains("chunked"), "{said}");
-            // The client may have all of it before the cache has.
+            // The client may have the whole response before the cache has stored it.
             wait_stored(&server, kept);
         }
         assert_eq!(request_count.load(SeqCst) - before, expected, "{path}");

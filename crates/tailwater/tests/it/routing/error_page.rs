@@ -230,7 +230,7 @@ fn built_in_pages_match_nginx() {
             "{name}"
         );
     }
-    // No client waits for a response with one of these codes.
+    // The client gets no response with one of these codes.
     for code in [408, 499] {
         let server = start_server(crate::support::server(), &format!("return {code};"));
         assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");

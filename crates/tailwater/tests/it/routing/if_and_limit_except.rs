@@ -177,7 +177,7 @@ fn settings_of_a_true_if_apply() {
     assert_eq!(get(&server, "/missing").status, 404);
     assert_eq!(get(&server, "/a.txt?x=header").field("Cache-Control"), Some("max-age=3600"));
     assert_eq!(get(&server, "/a.txt?x=type").field("X-Seen"), Some("yes"));
-    // Of settings that are inherited as a whole the last `if` has its own.
+    // Settings that are inherited as a whole are those of the last matching `if`.
     assert_eq!(get(&server, "/a.txt?x=header&two=1").field("Cache-Control"), None);
     assert_eq!(server.access_log(1).unwrap(), ["/a.txt log"]);
     assert!(page(&server, "/re/t").1.ends_with("/other"));
@@ -341,6 +341,6 @@ fn second_if_keeps_the_content_handler_of_the_first() {
     let secret = get(&server, "/secret.php");
     assert_eq!((secret.text(), secret.field("X-Second")), ("from /secret.php".to_owned(), Some("1")));
     assert_eq!(page(&server, "/last"), (200, "from /last".to_owned()));
-    // Another location has content handlers of its own.
+    // After a change of the location, the content handlers of the new one are used.
     assert_eq!(page(&server, "/moved"), (200, "<?php source".to_owned()));
 }

@@ -291,7 +291,7 @@ fn server_name_selects_the_server() {
     ] {
         assert_eq!(host(server.addr(), name), expected, "{name}");
     }
-    // No name at all.
+    // A request without a host name.
     let text = raw(&server, "GET / HTTP/1.0\r\n\r\n");
     assert!(text.ends_with("none|"), "{text}");
     // The name in the request line comes before the field.

@@ -92,7 +92,7 @@ fn return_answers_every_method() {
 fn return_444_closes_without_a_response() {
     let server = start_server(server(), "location / { return 444; } location /ok { return 200 ok; }");
     assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
-    // Nor does what was asked before it on the same connection suffer.
+    // An earlier request on the same connection is still answered.
     let both = raw(
         &server,
         "GET /ok HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nGET /ok HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -299,7 +299,7 @@ fn upgrade_fails_no_request() {
                     .is_ok_and(|who| who == new)));
                 if let Some(mut download) = download.take() {
                     assert!(!has_ended(old), "it waits for the download");
-                    // Each piece has its own time: many others want the processor.
+                    // Each read has its own timeout: other tests compete for the processor.
                     for _ in 0..LARGE >> 20 {
                         assert_eq!(download.read_bytes(1 << 20).unwrap().len(), 1 << 20);
                     }
@@ -330,13 +330,13 @@ fn old_binary_can_take_over_again() {
     let text = fs::read_to_string(daemon.old_pid_file()).unwrap();
     assert_eq!(text.trim(), old.to_string());
 
-    // Only the new one serves.
+    // Only the new master serves.
     kill(old, Signal::WINCH);
     daemon.wait_log("stop accepting connections");
     assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == new && daemon.serving_master() == new));
     daemon.wait_log(" exited with code 0");
 
-    // Both do, and the configuration is not read for that.
+    // Both masters serve again. The configuration is not read for that.
     daemon.write_conf("http {");
     kill(old, Signal::HUP);
     daemon.wait_log("a new binary runs: serving beside it");
@@ -346,7 +346,7 @@ fn old_binary_can_take_over_again() {
     kill(old, Signal::HUP);
     daemon.wait_logs("a new binary runs: serving beside it", 2);
 
-    // Only the old one does.
+    // Only the old master serves.
     kill(new, Signal::QUIT);
     daemon.wait_end(new);
     daemon.wait_master(|pid| pid == old);
@@ -725,7 +725,7 @@ fn nginx_and_tailwater_upgrade_each_other() {
         );
         old = new;
     }
-    // And back, without an end in between.
+    // The old binary takes over again, without a stop in between.
     daemon.install(&nginx);
     let new = daemon.upgrade();
     kill(old, Signal::WINCH);

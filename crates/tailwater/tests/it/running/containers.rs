@@ -40,7 +40,7 @@ fn process_1_reaps_orphans_and_stops() {
     let first = container_pid(&server);
     server.wait_error_log("process 1 cannot go to the background").unwrap();
     assert_eq!(page(&server, "/").1, "served");
-    // Somebody else's child, left behind.
+    // An orphan of another process is adopted by the init process, and has to be reaped.
     let orphan = "sleep 0.01 & echo $!";
     let run = Command::new("nsenter").args(["-t", &first.to_string(), "-p", "sh", "-c", orphan]).output();
     assert!(run.unwrap().status.success());

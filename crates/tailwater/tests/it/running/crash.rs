@@ -112,7 +112,7 @@ fn ignored_sigchld_is_not_inherited() {
 #[test]
 fn crashing_workers_do_not_keep_the_master_busy() {
     let mut server = started("");
-    // Each worker is killed as soon as it is there; one that was killed may be gone before it is killed again.
+    // Each worker is killed as soon as it exists. A killed one may be gone before the second signal.
     let killed = || {
         for pid in children(server.pid()) {
             let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
@@ -137,7 +137,7 @@ fn stopped_worker_does_not_block_the_master() {
     // While the master waits for the worker process, which will be ended by force.
     let line = server.wait_error_log("while a worker process was loading the configuration").unwrap();
     assert!(line.contains("[warn]") && line.contains("signal 15 (SIGTERM) received from "), "{line}");
-    // By now it may have been.
+    // The worker process may already have been killed.
     let _ = kill_process(Pid::from_raw(worker.cast_signed()).unwrap(), Signal::CONT);
     assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(is_gone(worker), "{}", server.error_log());
@@ -173,7 +173,7 @@ fn worker_of_a_killed_master_finishes_and_exits() {
     server.signal(Signal::KILL).unwrap();
     server.wait_error_log("the master process has ended, shutting down").unwrap();
 
-    // Another server may start at once, on the same port.
+    // Another server can start at once on the same port.
     let conf = format!(
         "http {{ server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{{port}}; return 200 other; }} }}"
     );

@@ -41,7 +41,8 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
         assert_eq!(page(server, "/old").0, 200);
         [count(server.pid()).unwrap(), count(worker).unwrap_or(usize::MAX)]
     };
-    // Logs are closed and opened again, and what is on its way to be closed is still counted: what is seen most often is neither.
+    // Logs are closed and reopened, and descriptors that are being closed still count. The most frequent of many counts
+    // is steady.
     let mut looks: Vec<_> = (0..50).map(|_| steady(&server)).collect();
     looks.sort_unstable();
     let count_of = |look: &[usize; 2]| looks.iter().filter(|other| *other == look).count();

@@ -34,7 +34,7 @@ pub(super) fn started(main: &str) -> Server {
 
 pub(super) fn start(builder: Builder, conf: &str) -> Server {
     let server = builder.start(conf).unwrap();
-    // The master listens before there is a worker process, and hears signals as soon as that serves.
+    // The master listens before a worker process exists, and handles signals as soon as that one serves.
     server.signal(Signal::CHILD).unwrap();
     server.wait_error_log("(SIGCHLD) received").unwrap();
     assert_eq!(page(&server, "/old").0, 200);
@@ -59,7 +59,7 @@ fn requests_during_start_are_logged() {
 
 #[test]
 fn worker_serves_without_privileges() {
-    // Somebody left a file open.
+    // The parent process leaves a file open.
     let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
     let server = start(builder().env("SECRET", "s").by(&careless), &conf("env GIVEN=given;", ""));
     let master = server.pid();
@@ -95,9 +95,9 @@ fn worker_serves_without_privileges() {
             let kinds = ["/dev/null", "socket:[", "anon_inode:[event", "anon_inode:[signalfd]", "pipe:["];
             let program = fs::read_link(format!("/proc/{worker}/exe")).unwrap().display().to_string();
             let log = server.prefix().join("logs").display().to_string();
-            // Each loop knows how long its thread waited for a processor.
+            // Each loop reads how long its thread waited for a processor.
             let own = format!("/proc/{worker}/task/");
-            // The pools know which device a path is on.
+            // The pools look up the device of a path.
             let mounts = format!("/proc/{worker}/mountinfo");
             let mut known = kinds.into_iter().chain([&*program, &*log, &*own, &*mounts]);
             assert!(known.any(|name| target.starts_with(name)), "{target}, of {program}");
@@ -140,9 +140,9 @@ fn refused_reload_changes_nothing() {
         (text("http {", "nonsense;"), "unknown directive \"nonsense\""),
         (text("http {", &format!("listen {taken};")), "still could not bind()"),
         (text("http {", "access_log /proc/none/access.log;"), "none/access.log\" failed (2: No such file"),
-        // Only a process that has the zone already can find that out.
+        // Only a process that already has the zone can detect this error.
         (text(&zone("$host"), unix), "uses the \"$host\" key while previously it used the \"$uri\" key"),
-        // A process that cannot live.
+        // A process that cannot start.
         (format!("worker_rlimit_nofile 4; {}", text("http {", unix)), "[emerg]"),
         (format!("pid /proc/none/server.pid; {}", text("http {", unix)), "[emerg]"),
     ];
@@ -217,7 +217,7 @@ fn logs_writable_only_by_the_master_are_rotated() {
     server.signal(Signal::USR1).unwrap();
     let opened = || ["access", "error"].iter().all(|log| logs.join(format!("{log}.log")).exists());
     assert!(wait::until(wait::TIMEOUT, opened), "{}", server.error_log());
-    // The worker process is told after that.
+    // The worker process is told only after that.
     let arrives =
         || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
     assert!(wait::until(wait::TIMEOUT, arrives));
@@ -244,7 +244,7 @@ fn term_cuts_downloads_and_quit_finishes_them() {
             assert!(!is_gone(worker));
         }
         if !is_soft {
-            // Until it has ended it sends what the client takes, which may be all there is.
+            // Until the worker process has ended, it sends what the client reads, which may be the whole response.
             assert!(wait::until(wait::TIMEOUT, || is_gone(worker)));
         }
         assert_eq!(download.read_bytes(LARGE).is_ok(), is_soft);
@@ -297,7 +297,8 @@ fn worker_ignores_hup_usr1_and_winch_and_obeys_quit_and_term() {
     assert_eq!(page(&server, "/old").0, 200);
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     assert!(wait::until(wait::TIMEOUT, || is_gone(first)));
-    // Before it serves it may not hear signals yet, and the first one may have answered until now.
+    // Before it serves, the new process may not handle signals yet, and the first one may have answered the requests
+    // until now.
     assert_eq!(page(&server, "/old").0, 200);
     kill(second, Signal::TERM);
     server.wait_error_log(&format!("worker process {second} exited with code 0")).unwrap();
@@ -365,7 +366,7 @@ fn winch_ends_the_worker_of_a_daemon_and_hup_starts_another() {
     assert!(wait::until(wait::TIMEOUT, said), "{}", server.error_log());
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     assert!(wait::until(wait::TIMEOUT, || children(master).is_empty()), "{}", server.error_log());
-    // The socket is open still: whoever comes waits.
+    // The listening socket is still open, so a new client waits.
     let mut waiting = Client::connect(server.addr()).unwrap();
     waiting.send("GET /old HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     kill(master, Signal::HUP);

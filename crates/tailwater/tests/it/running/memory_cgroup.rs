@@ -70,7 +70,7 @@ fn slow_clients_of_each_coding_fit_into_96_megabytes() {
         if accept.contains("gzip") {
             assert!(count("gzip") > 0, "{accept} {target}: the cheapest coding has room");
         }
-        // Others do not pay for them.
+        // Other requests do not pay for the memory of these.
         assert_eq!(get(&server, "/a.html").body.len(), 4 << 20, "{accept} {target}");
         drop(clients);
         is_alive(&server, &group, &format!("{accept} {target}, when the clients are gone"));

@@ -127,7 +127,7 @@ fn program_stays_in_memory_and_a_missing_lock_is_logged() {
         let mapped = program(pid);
         let code = mapped.iter().find(|mapped| mapped.rights == "r-xp").unwrap();
         assert!(code.size_kib > 1000, "{mapped:?}");
-        // Of what is written, a kernel before 5.14 makes no copy.
+        // Before kernel 5.14, writable pages are not copied in advance.
         let stays = |mapped: &Mapped| {
             let is_own = mapped.own_kib == mapped.size_kib && !mapped.is_locked;
             let is_locked = mapped.resident_kib == mapped.size_kib && mapped.is_locked;

@@ -46,7 +46,7 @@ fn systemd_units_are_valid() {
     command.args(["verify", "--man=no"]).args([dir.join("tailwater.service"), dir.join("tailwater.socket")]);
     let run = command.output().unwrap();
     let said = output_of(&run);
-    // Other units of the system may have faults of their own.
+    // Other units of the system may have errors of their own.
     assert!(run.status.success() && !said.contains("tailwater."), "{said}");
 }
 

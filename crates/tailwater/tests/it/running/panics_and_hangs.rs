@@ -167,7 +167,7 @@ fn master_replaces_a_failed_worker() {
         server.wait_error_log(logged).unwrap();
         server.wait_error_log(&format!(" exited with code {status}")).unwrap();
         assert_eq!(last.read_until_close().unwrap(), b"", "{path}");
-        // The sockets are the master's: who comes in between waits.
+        // The master holds the listening sockets, so clients wait until the next worker serves.
         assert_eq!(page(&server, "/a.txt"), (200, "content".to_owned()), "{path}");
     }
 }

@@ -99,7 +99,7 @@ fn error_log_in_use_has_a_line_for_each_reload() {
             lines(&server, name, text)
         };
         let taken = "the configuration is taken over, serving on 1 address";
-        // The reason is told where the configuration that goes on says.
+        // The reason is logged to the error log of the configuration that stays in effect.
         let refused =
             reload(&conf("second", "1; nonsense on"), "logs/first.log", "unknown directive \"nonsense\"");
         assert!(refused.len() == 1 && refused[0].contains("[emerg]"), "{refused:?}");

@@ -180,7 +180,8 @@ fn links_are_followed_unless_reading_is_restricted() {
         for _ in 0..2 {
             let denied = get(&server, target);
             assert_eq!(denied.status, 403, "{target}");
-            // A job determines the source of the denial, even if everything is in memory, because the lookup takes too long for a loop.
+            // A job determines the source of the denial, even if everything is in memory, because the lookup takes too
+            // long for a loop.
             assert_eq!(denied.field("X-Inline"), Some("0"), "{target}");
         }
         // The error log names the sandbox as the source of the denial.
@@ -358,7 +359,7 @@ fn places_of_the_guide_are_those_of_the_configuration_test() {
          }}",
         dir = dir.path().display()
     );
-    // Names of files are relative to the configuration or to the prefix, whichever the directive says.
+    // File names are relative to the configuration file or to the prefix, depending on the directive.
     dir.write("nginx.conf", conf).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let output = command.args(["-t", "-c", "nginx.conf", "-p"]).arg(dir.path()).output().unwrap();
@@ -381,7 +382,7 @@ fn places_of_the_guide_are_those_of_the_configuration_test() {
         let path = real.join("p").join(place).display().to_string();
         assert!(read.contains(&path) && !written.contains(&path), "{name}: {path} is not in {read:?}");
     }
-    // No place is writable that the table does not have.
+    // Only the places of the table are writable.
     let others: Vec<_> = written.iter().filter(|path| !path.starts_with(real.to_str().unwrap())).collect();
     assert_eq!((written.len(), others.len()), (WRITABLE.len(), 0), "{written:?}");
 }
@@ -479,7 +480,7 @@ fn reload_that_needs_more_access_starts_another_worker() {
     assert!(is_gone(&server, first), "{}", server.error_log());
     assert_eq!(put(&server, "/dav/new").unwrap(), 201);
     let second = worker_of(&server);
-    // Less is no reason.
+    // A configuration that needs fewer rights is no reason for a new worker process.
     reload(&mut server, &conf("", "root other;"));
     wait_for_all_loops(&server, "/page.txt", "other");
     assert_eq!(worker_of(&server), second);

@@ -105,7 +105,7 @@ fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
 
 #[test]
 fn request_at_the_beginning_of_a_graceful_shutdown_is_answered() {
-    // There is half a second for it, between two threads; a machine that is busy may need another try.
+    // The request has to be sent within half a second, between two threads; a busy machine may need another try.
     let answer = (0..5).find_map(|_| asked_while_shutting_down());
     assert_eq!(answer, Some((200, Some("close".to_owned()))));
 }
@@ -244,7 +244,7 @@ fn usr1_reopens_logs() {
     let opened =
         || ["access", "error"].iter().all(|log| server.prefix().join(format!("logs/{log}.log")).exists());
     assert!(wait::until(wait::TIMEOUT, opened), "{}", server.stderr());
-    // A worker process is told after that.
+    // The worker process is told only after that.
     let arrives = || {
         assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
         std::fs::metadata(server.prefix().join("logs/access.log")).is_ok_and(|log| log.len() > 0)
@@ -281,7 +281,7 @@ fn reload_command_reports_the_result() {
         assert_eq!(order_reload(&server), (true, String::new()), "{}", server.error_log());
         assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
 
-        // Only the running server can find this error.
+        // Only the running server can detect this error.
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let busy = format!("listen {}; location /new {{ return 200 newer; }}", taken.local_addr().unwrap());
         server.write_conf(&http(&busy)).unwrap();

@@ -209,7 +209,7 @@ fn socket_activation_starts_the_server() {
             assert!(answer.ends_with("served"), "{answer}");
         }
         assert!(server.stop().unwrap().success());
-        // No other process holds the socket here, unlike under systemd, so that its file may be gone already.
+        // Unlike under systemd, no other process holds the socket here, so its file may already be gone.
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -61,7 +61,7 @@ fn read_that_would_write_an_access_time_runs_in_a_pool() {
             continue;
         }
         assert!(read > 2 && after > before, "{read} {before} {after}");
-        // Once it is not due any more, loops read it.
+        // Once the access time is not due for an update, loops read the file themselves.
         assert!(wait::until(wait::TIMEOUT, || {
             let before = left(&server);
             get(&server, "/a").status == 200 && left(&server) == before
@@ -83,7 +83,7 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
             journal.mount.path().display()
         ))
         .unwrap();
-    // In memory, and known to be: loops read it.
+    // Once the file is in memory and known to be, loops read it themselves.
     assert!(wait::until(wait::TIMEOUT, || {
         let before = left(&server);
         get(&server, "/slow/a").text().len() == SIZE && left(&server) == before
@@ -91,7 +91,7 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
     let device = File::open(&path).unwrap();
     rustix::fs::syncfs(&device).unwrap();
 
-    // The inode with the access time is on its way to the journal, whose writes stall.
+    // The inode with the new access time is being written to the journal, whose writes stall.
     make_due(&path);
     let stall = journal.disk.on(Op::Write).inject(Fault::Stall);
     let sync = thread::spawn(move || rustix::fs::syncfs(&device));

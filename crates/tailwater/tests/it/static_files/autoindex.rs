@@ -193,7 +193,7 @@ fn truncated_listing_is_marked() {
     let dir = server.prefix().join("html/d");
     let text = |target: &str| page(&server, target).1;
     assert!(!text("/d/").contains("not complete") && !text("/json/").contains("truncated"));
-    // As many names as are read, and one more. Links are cheaper than files, and one file has at most 65,000 of them.
+    // One name more than the limit. Links are cheaper than files, and a file has at most 65,000 of them.
     for number in 1..=tw_disk::LIST_MAX {
         match number % 50_000 {
             1 => drop(fs::write(dir.join(number.to_string()), "")),

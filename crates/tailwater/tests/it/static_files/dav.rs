@@ -79,7 +79,7 @@ fn put_creates_and_replaces() {
     assert_eq!(put(&server, "/empty", &[], "").status, 201);
     assert_eq!(text(html.join("empty")), "");
     assert_eq!(fs::metadata(html.join("empty")).unwrap().mode() & 0o777, 0o600);
-    // Larger than what is kept in memory, and chunked.
+    // A body that is larger than the memory buffer, and a chunked one.
     let large = "0123456789".repeat(30_000);
     assert_eq!(put(&server, "/large", &[], &large).status, 201);
     assert_eq!(text(html.join("large")), large);
@@ -140,7 +140,7 @@ fn put_sets_date_and_permissions() {
     assert_eq!(put(&server, "/g/h/i", &[], "x").status, 201);
     let mode = |path: &str| fs::metadata(html.join(path)).unwrap().mode() & 0o777;
     assert_eq!(mode("g/h/i"), 0o664);
-    // The umask of whoever runs the test applies to directories.
+    // The umask of the test process applies to directories.
     assert_eq!(mode("g/h") & 0o700, 0o700);
     assert_eq!(put(&server, "/r", &[], "x").status, 201);
     assert_eq!(status(&server, "MKCOL /m/", &[]), 201);
@@ -173,7 +173,7 @@ fn delete_removes_files_and_trees() {
     for file in ["f", "t/1", "t/u/2", "t/u/v/3", "deep/f", "deep/x/f", "outside/kept"] {
         fs::write(html.join(file), file).unwrap();
     }
-    // More names than one list holds.
+    // More names than one listing holds.
     for i in 0..700 {
         fs::write(html.join(format!("t/u/many{i}")), "").unwrap();
     }
@@ -220,7 +220,7 @@ fn copy_and_move_work_for_files() {
     let to = fs::metadata(html.join("copy of")).unwrap();
     assert_eq!((to.mode() & 0o777, to.mtime()), (0o640, from.mtime()));
     assert_eq!(transfer(&server, "COPY /a.txt", "/b"), 204);
-    // A second name of what was there keeps it.
+    // The target is replaced, not overwritten, so another hard link keeps the old content.
     assert_eq!((text(html.join("b")), text(html.join("b2"))), ("old".to_owned(), "b".to_owned()));
     assert_eq!(transfer(&server, "MOVE /b", "http://localhost:80/new/dir/b?x"), 204);
     assert_eq!(text(html.join("new/dir/b")), "old");
@@ -368,7 +368,7 @@ fn link_is_not_a_collection() {
     assert_eq!(transfer(&server, "MOVE /link/", "/moved/"), 404);
     assert_eq!(names_in(prefix.join("html")), ["a.txt", "link"]);
     assert_eq!(text(prefix.join("outside/f")), "out");
-    // Without the slash it is the link itself that goes.
+    // Without the trailing slash, the link itself is removed.
     assert_eq!(status(&server, "DELETE /link", &[]), 204);
     assert_eq!(names_in(prefix.join("html")), ["a.txt"]);
     assert_eq!(text(prefix.join("outside/f")), "out");
@@ -541,7 +541,7 @@ fn conditional_changes_lose_nothing() {
                 while changes < CHANGES {
                     let found = request(&server, "GET /a.txt", &[]);
                     let condition = format!("If-Match: {}", found.field("ETag").unwrap());
-                    // Each change makes the file longer, so that its tag is another one.
+                    // Each change makes the file longer, so its entity tag differs.
                     let longer = format!("{}x", found.text());
                     match put(&server, "/a.txt", &[&condition], &longer).status {
                         204 => changes += 1,
@@ -552,7 +552,8 @@ fn conditional_changes_lose_nothing() {
         }
     });
     assert_eq!(text(html.join("a.txt")), format!("old{}", "x".repeat(CLIENTS * CHANGES)));
-    // Of those who want to create a file, move one to a name that is free, or remove it, one succeeds.
+    // Of several clients that create a file, move one to a free name, or remove it at the same time, exactly one
+    // succeeds.
     let count = |statuses: Vec<u16>, of: u16| statuses.into_iter().filter(|status| *status == of).count();
     let at_once = |run: &(dyn Fn(usize) -> u16 + Sync)| {
         std::thread::scope(|scope| {
@@ -627,7 +628,7 @@ fn failing_disks_report_partial_results() {
     }
     let slow = disk.path().display().to_string();
     let server = serve(server(), &format!("root {slow};"));
-    // Not all of it was copied: that is told, and a source stays.
+    // If the copy is incomplete, an error is reported and the source of a move stays.
     let fault = disk.on(Op::Create).name("2").inject(Fault::Error(rustix::io::Errno::NOSPC));
     assert_eq!(transfer(&server, "COPY /t/", "/c/"), 507);
     fault.lift();

@@ -145,7 +145,7 @@ fn names_of_any_bytes_stay_well_formed() {
     let found = links(&text).into_iter().map(|link| link.replace("&amp;", "&").replace("&quot;", "\""));
     let found: Vec<_> = found.collect();
     assert_eq!(found.len(), 8, "{text}");
-    // Every link leads to what it is about.
+    // Every href leads to its resource.
     for link in &found {
         let link = link.replace("&#39;", "'");
         assert_eq!(status(&server, &format!("PROPFIND {link}"), &[], ""), 207, "{link}");
@@ -291,7 +291,7 @@ fn shared_and_collection_locks() {
         assert_eq!(status(&server, line, fields, body), expected, "{line} {fields:?}");
     }
     assert_eq!(status(&server, "UNLOCK /d/", &[&format!("Lock-Token: {names}")], ""), 204);
-    // A lock of infinite depth protects everything below, and what is locked below protects its collections.
+    // A lock of infinite depth protects everything below, and a lock on a member also protects its collections.
     let tree = lock(&server, "/d/", &[], EXCLUSIVE, 200);
     assert_eq!(status(&server, "PUT /d/x/y", &[], "x"), 423);
     assert_eq!(status(&server, "PUT /d/new", &[&format!("If: </d/> ({tree})")], "x"), 204);

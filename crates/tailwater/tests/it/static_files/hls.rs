@@ -180,7 +180,8 @@ fn hls_fragments_end_with_key_frames() {
     assert!(text.contains("#EXT-X-START:TIME-OFFSET=-1.000\n\n#EXTINF:2.700,\n"), "{text}");
     let (_, text) = page(&server, "/song.m4a.m3u8?len=3&end=5");
     assert_eq!(uris(&text), ["song.m4a.ts?start=0.000&end=3.018", "song.m4a.ts?start=3.018&end=5.000"]);
-    // From the middle of a group of pictures: from its key frame on. Without an end: up to the end.
+    // A start in the middle of a group of pictures moves to its key frame. Without an end, the segment reaches to the
+    // end.
     let [pictures, _] = demux(&get(&server, "/mute.mp4.ts?start=5").body);
     let expected = expected_video(&read(&file(&server, "mute.mp4"))[0], 60);
     assert_eq!(pictures, expected[45..]);

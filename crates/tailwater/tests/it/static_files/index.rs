@@ -56,7 +56,7 @@ fn index_is_an_internal_redirect() {
     );
     assert_eq!(page(&server, "/?x=y"), (200, "/index.php?x=y".into()));
     assert_eq!(request(&server, "POST /?p", &["Content-Length: 0"]).text(), "/index.php?p");
-    // Only the first URI is asked for by the client.
+    // Only the first URI is the client's: internal locations match the redirect, but not the request.
     assert_eq!(get(&server, "/a/").status, 404);
 }
 

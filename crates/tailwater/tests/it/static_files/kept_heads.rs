@@ -57,7 +57,7 @@ fn kept_head_follows_each_request() {
         for (nth, (line, field, status, expected)) in
             table.iter().cycle().skip(round).take(table.len()).enumerate()
         {
-            // Once, and often enough in a row for the text to be kept.
+            // The request is sent once, or often enough in a row for the head to be kept.
             for _ in 0..=(round + nth) % 3 {
                 let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
                 let response = request(&server, line, fields);

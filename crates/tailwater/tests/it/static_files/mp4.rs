@@ -83,7 +83,7 @@ fn mp4_parts_have_validators_and_ranges_of_their_own() {
     let part = get(&server, "/back.mp4?start=1&end=3");
     assert_eq!(part.field("Last-Modified"), whole.field("Last-Modified"));
     assert_eq!((part.field("Accept-Ranges"), whole.field("Accept-Ranges")), (Some("bytes"), Some("bytes")));
-    // The tag names the length of what is sent.
+    // The entity tag has the length of the part that is sent.
     let tag = |len: usize| {
         whole.field("ETag").unwrap().split_once('-').unwrap().0.to_owned() + &format!("-{len:x}\"")
     };
@@ -142,7 +142,7 @@ fn invalid_videos_are_refused() {
     // A part that is not there.
     assert_eq!(get(&server, "/back.mp4?start=7").status, 500);
     server.wait_error_log("mp4 start time exceeds file duration").unwrap();
-    // More memory than allowed.
+    // The metadata needs more memory than allowed.
     assert_eq!(get(&server, "/small/back.mp4?start=1").status, 500);
     server.wait_error_log(", you may want to increase mp4_max_buffer_size").unwrap();
 }

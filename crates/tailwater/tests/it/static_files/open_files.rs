@@ -101,7 +101,7 @@ fn hot_files_size_bounds_contents_in_memory() {
     let server = builder.start(conf).unwrap();
     let all = || (0..5).all(|n| get(&server, &format!("/{n}")).body == body(n));
     assert!(all());
-    // Only files whose last change was some time ago are kept in memory, and there is room for two of them.
+    // Only files that were not changed recently are kept in memory, and there is room for two of them.
     let newest = fs::metadata(server.prefix().join("html/4")).unwrap().modified().unwrap();
     assert!(wait::until(wait::TIMEOUT, || newest.elapsed().is_ok_and(|age| age > Duration::from_secs(4))));
     for _ in 0..5 {

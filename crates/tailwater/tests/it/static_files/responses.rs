@@ -384,7 +384,7 @@ fn changed_file_is_used_by_the_next_request() {
     let server = with_a_file("");
     let path = server.prefix().join("html/a.txt");
     let old = 784_111_777;
-    // Only a file whose last change was some time ago is kept in memory.
+    // Only a file that was not changed recently is kept in memory.
     let settled = || {
         let changed = fs::metadata(&path).unwrap().modified().unwrap();
         wait::until(wait::TIMEOUT, || changed.elapsed().is_ok_and(|age| age > Duration::from_secs(4)))
@@ -400,23 +400,23 @@ fn changed_file_is_used_by_the_next_request() {
     assert_eq!(page(&server, "/a.txt").1, "hello, WORLD!");
     make_hot(&server, "/a.txt", "hello, WORLD!");
 
-    // The time set back to what it was: only the change time tells.
+    // With the modification time set back, only the change time reveals the change.
     fs::write(&path, "hello, moon!!").unwrap();
     set_mtime(&path, old);
     assert_eq!(page(&server, "/a.txt").1, "hello, moon!!");
 
-    // Another size.
+    // The size has changed.
     fs::write(&path, "short").unwrap();
     let response = get(&server, "/a.txt");
     assert_eq!((response.text(), response.field("Content-Length")), ("short".into(), Some("5")));
 
-    // Another file under the same name.
+    // Another file has replaced it under the same name.
     make_hot(&server, "/a.txt", "short");
     fs::write(server.prefix().join("html/new"), "other").unwrap();
     fs::rename(server.prefix().join("html/new"), &path).unwrap();
     assert_eq!(page(&server, "/a.txt").1, "other");
 
-    // None, then one again.
+    // The file is removed, then created again.
     make_hot(&server, "/a.txt", "other");
     fs::remove_file(&path).unwrap();
     assert_eq!(get(&server, "/a.txt").status, 404);
@@ -532,7 +532,7 @@ fn open_file_cache_serves_for_its_valid_time() {
     make_hot(&server, "/a", "old");
     assert_eq!(get(&server, "/missing").status, 404);
     assert_eq!(get(&server, "/unsure/unsure").status, 404);
-    // The descriptor stays what it was, whatever the name leads to now.
+    // The cached descriptor is used, even if the name now leads to another file.
     fs::remove_file(&path).unwrap();
     for name in ["html/a", "html/missing", "html/unsure"] {
         fs::write(server.prefix().join(name), "new").unwrap();

@@ -70,7 +70,7 @@ fn sendfile_sends_the_content_of_the_file() {
         }
         assert_eq!(metric_sum(&server, "locked_files"), sizes.len() as u64 - 1);
 
-        // In one connection, beside others.
+        // The files are requested on one connection, one after another.
         let mut client = server.connect().unwrap();
         for size in sizes.iter().chain(&sizes) {
             client.send(format!("GET /{size} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
@@ -187,7 +187,7 @@ fn hot_lock_size_is_kept() {
         return;
     }
     assert_eq!(metric_sum(&server, "locked_files_limit_bytes"), MAX);
-    // More than fits is asked for all the time. What is not sent for two seconds makes room.
+    // More files are requested than the limit holds. A file that was not sent for two seconds makes room.
     let mut most = 0;
     let evicted = wait::until(wait::TIMEOUT, || {
         for n in 0..10 {
@@ -250,7 +250,7 @@ fn changed_file_is_sent_with_its_new_content() {
 
     fs::remove_file(html.join("removed")).unwrap();
     assert_eq!(get(&server, "/removed").status, 404);
-    // All of them are cold again, and what is still there is locked anew when it has settled.
+    // No file is locked any more, and files that still exist are locked again when they have settled.
     let is_given_up = || metric_sum(&server, "locked_files") == 0;
     assert!(wait::until(wait::TIMEOUT, is_given_up), "also the file that has no name");
     assert!(make_hot(&server, "/replaced", &pattern(300_000)));
@@ -271,7 +271,7 @@ fn shrinking_file_ends_the_connection() {
     let mut client = server.connect().unwrap();
     client.send("GET /cut HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().field("Content-Length"), Some("2097152"));
-    // More than sockets hold is still to be sent. They hold pages of the file itself, which are cut with it.
+    // The rest exceeds the socket buffers, which refer to pages of the file itself, so truncation cuts them too.
     File::options().write(true).open(server.prefix().join("html/cut")).unwrap().set_len(64 << 10).unwrap();
     let rest = client.read_until_close().unwrap();
     assert!(rest.len() < content.len() && rest.starts_with(&content[..1000]));
@@ -285,7 +285,7 @@ fn shrinking_file_ends_the_connection() {
 #[test]
 fn changed_unused_file_is_unlocked() {
     let content = pattern(400_000);
-    // Also where a file is believed to be what it was for a minute.
+    // The change is noticed even if the file cache revalidates a file only once a minute.
     let server = start(
         server().file("html/cut", &content).file("html/linked", &content).file("html/same", &content),
         "open_files_inactive 1h;",
@@ -359,7 +359,7 @@ fn locked_file_needs_no_disk() {
         }
         assert!(make_hot(&server, "/slow/hot", &hot), "{cache}");
 
-        // Both would leave memory if they could, and nothing comes back.
+        // Both files would be evicted from memory if possible, and reads from the disk stall.
         let stall = [Op::Read, Op::Write].map(|op| slow.disk.on(op).inject(Fault::Stall));
         for name in ["hot", "cold"] {
             fadvise(File::open(slow.mount.join(name)).unwrap(), 0, None, Advice::DontNeed).unwrap();

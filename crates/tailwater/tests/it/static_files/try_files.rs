@@ -100,7 +100,7 @@ fn try_files_works_with_alias() {
             ("/re/deep/x", 200, "x"),
             ("/re/none", 404, "404"),
             ("/static/whatever", 200, "alias a"),
-            // Only what variables made loses the prefix of the location.
+            // The prefix of the location is removed only from a path that was made of variables.
             ("/prefixed/x", 418, ""),
         ],
     );

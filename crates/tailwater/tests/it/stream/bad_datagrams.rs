@@ -109,7 +109,7 @@ fn client_that_is_gone_disturbs_nobody() {
          server {{ listen 127.0.0.1:{{port1}} udp; return answer; }}"
     ));
     let stays = client_at(Ipv4Addr::LOCALHOST);
-    // Each has an address of its own: the port of one that is gone may be that of the next.
+    // Each client has an address of its own, because the port of a closed socket may be used again.
     for source in sources().take(100) {
         client_at(source).send_to(b"x", server.addr()).unwrap();
         client_at(source).send_to(b"x", server.addr_of(1)).unwrap();
@@ -130,7 +130,7 @@ fn servers_that_are_all_down_get_a_new_chance() {
          upstream u {{ server {one} fail_timeout=1s; server {two} fail_timeout=1s; }}
          server {{ listen 127.0.0.1:{{port}} udp; proxy_pass u; proxy_timeout 2s; }}"
     ));
-    // The network reports that nobody listens; the client gets nothing.
+    // The network reports that the port is closed; the client gets no datagram.
     for nth in 1..=3 {
         client_at(Ipv4Addr::LOCALHOST).send_to(b"x", server.addr()).unwrap();
         server.access_log(nth).unwrap();

@@ -96,7 +96,7 @@ fn server_name_that_lies_leads_nowhere() {
          server { listen 127.0.0.1:{port3}; ssl_preread on; proxy_pass $inner; }
          server { listen 127.0.0.1:{port4}; ssl_preread on; access_log off; proxy_pass $ssl_preread_server_name; }",
     );
-    // A socket of this machine whose name a client could know.
+    // A UNIX socket of this machine whose path a client might guess.
     let path = server.prefix().join("secret");
     let socket = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -124,9 +124,9 @@ fn server_name_that_lies_leads_nowhere() {
     }
     let lines = server.access_log(names.len()).unwrap();
     assert!(lines.iter().all(|line| line.starts_with("500 [") || line.starts_with("502 [")), "{lines:?}");
-    // None of them is a name of a host.
+    // None of these is a valid host name.
     assert!(lines.iter().all(|line| line.ends_with(" [] [-]")), "{lines:?}");
-    // The expression of a name holds for all of it.
+    // The regular expression is matched against the whole name.
     for (name, expected) in [
         (&b"a.inner.example"[..], &b"inner"[..]),
         (b"a.inner.example.other", b"outer"),
@@ -135,7 +135,7 @@ fn server_name_that_lies_leads_nowhere() {
     ] {
         assert_eq!(answer(server.addr_of(3), &hello_for(name)), expected, "{}", name.escape_ascii());
     }
-    // No session connected to the socket; its thread ends with this connection.
+    // No session has connected to the socket: this connection is the first that its thread accepts.
     assert!(!secret.is_finished());
     std::os::unix::net::UnixStream::connect(&path).unwrap();
     secret.join().unwrap();
@@ -254,7 +254,7 @@ fn vanishing() -> [SocketAddr; 5] {
             let _ = stream.write_all(&[b'x'; 100_000]);
             reset(stream);
         }),
-        // Sends for as long as somebody reads.
+        // The upstream server sends for as long as its peer reads.
         upstream(move |mut stream| {
             first_byte(&mut stream);
             while stream.write_all(&[b'x'; 100_000]).is_ok() {}
@@ -312,7 +312,7 @@ fn peers_that_vanish_at_any_step_leave_nothing_behind() {
         ClientEnd::Close => drop(socket),
         ClientEnd::HalfClose => {
             let _ = socket.shutdown(std::net::Shutdown::Write);
-            // Until the server closes, or has sent enough.
+            // The client reads until the server closes, or has sent enough.
             let _ = (&mut socket).take(1 << 20).read_to_end(&mut Vec::new());
         }
     };

@@ -135,7 +135,7 @@ fn datagrams_are_checked() {
             let _ = answers.send_to(answer, from);
         }
     });
-    // No socket is bound to this port, which the kernel reports.
+    // No socket is bound to this port, so the kernel reports it as closed.
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let quiet = silent.local_addr().unwrap();
@@ -197,7 +197,7 @@ fn sessions_of_a_lost_server_are_dropped() {
     });
     let answer = request(&server, "DELETE /api/stream/upstreams/u/servers/0", &[]);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    // Without another byte from either side.
+    // The session ends without another byte from either side.
     assert_eq!(dropped.read_until_close().unwrap_or_default(), b"");
     assert_eq!(server.access_log(1).unwrap(), ["502"]);
     stays.send("again").unwrap();

@@ -120,7 +120,7 @@ fn invalid_proxy_protocol_header_ends_the_session_with_400() {
 
 #[test]
 fn connect_timeout_is_logged() {
-    // A listener whose queue is full answers no more.
+    // A listener with a full queue does not answer a SYN.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let mut fill = Vec::new();

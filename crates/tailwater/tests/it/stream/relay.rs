@@ -132,6 +132,6 @@ fn download_rate_holds_the_server_back() {
     ));
     let began = Instant::now();
     assert_eq!(server.connect().unwrap().read_until_close().unwrap().len(), 3000);
-    // The first second that has begun has its share at once; what is held back is no idle time.
+    // The first second's share is sent at once. The time that the rate limit delays does not count as idle.
     assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
 }

@@ -88,7 +88,7 @@ fn sessions_keep_their_ports_over_the_replacement_of_their_worker() {
     let mut server = server().with_master().start(&conf("worker_processes 2;", &proxy)).unwrap();
     let clients = clients();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, &server)).collect();
-    // With other loops, the kernel sends the datagrams of some clients to another one.
+    // With another number of loops, the kernel sends the datagrams of some clients to another loop.
     for main in ["worker_processes 2; env A=b;", "worker_processes 4;", "worker_processes 1; env A=b;"] {
         let before = replace_worker(&mut server, &conf(main, &proxy));
         wait_metric(&server, "udp_sessions_taken_over_total", CLIENTS);
@@ -191,7 +191,7 @@ fn sessions_with_a_server_of_a_group_go_on_where_they_were() {
     let mut server = server().with_master().start(&with_group("", &both)).unwrap();
     let clients = clients();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, &server)).collect();
-    // Without one of the two, half of the sessions have no server there.
+    // After one of the two servers is removed, half of the sessions are not taken over.
     replace_worker(&mut server, &with_group("env A=b;", &format!("server {other};")));
     wait_metric(&server, "udp_sessions_taken_over_total", CLIENTS / 2);
     wait_metric(&server, "udp_sessions_not_taken_over_total", CLIENTS / 2);

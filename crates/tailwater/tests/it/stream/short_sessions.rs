@@ -79,7 +79,7 @@ fn check_baseline(server: &Server, session: impl Fn(u64) + Sync) {
 fn connect(addr: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(addr).unwrap();
     socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
-    // Without waiting for the last packets: a machine has too few ports for a million connections that do.
+    // The socket is reset on close, because TIME_WAIT of a million connections would use up the ports of the machine.
     set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
     socket
 }

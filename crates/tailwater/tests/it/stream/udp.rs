@@ -141,7 +141,7 @@ fn datagrams_of_any_size_keep_their_borders() {
     for bytes in [&b""[..], b"x", &large, b"", &large[..9000]] {
         assert!(ask(&client, server.addr(), bytes) == bytes, "{}", bytes.len());
     }
-    // Of a burst, some may be lost in buffers; what comes is whole.
+    // Some datagrams of a burst may be dropped, but none is split or merged.
     for at in 0..32 {
         client.send_to(&vec![at; 100 + usize::from(at)], server.addr()).unwrap();
     }

@@ -85,7 +85,8 @@ fn hello_cut_or_changed_at_any_byte_is_harmless() {
     for at in 0..hello.len() {
         let mut changed = hello.clone();
         changed[at] ^= 0x55;
-        // An alert, the flight of a server that takes it as it is, nothing if it is to go on, or the page that tells plain HTTP.
+        // The answer is an alert, the flight of a server that accepts the hello, the error page for plain HTTP, or
+        // nothing if more bytes are expected.
         let answer = answer_to(server.addr(), &changed);
         assert!(matches!(answer.first(), None | Some(21 | 22 | b'H')), "{at}: {answer:?}");
     }
@@ -137,7 +138,7 @@ fn garbage_and_endless_handshakes_are_ended() {
         }
         answer_to(server.addr(), &bytes);
     }
-    // A hello of 16 MB, in records as large as they may be, and one whose records have one byte each.
+    // A hello of 16 MB in records of the maximum size, and one in records of a few bytes each.
     for (record, first) in [(0x4000_usize, [1, 0xff, 0xff, 0xff]), (4, [1, 0, 0xff, 0xff])] {
         let mut socket = connect(server.addr());
         let size = u16::try_from(record).unwrap().to_be_bytes();
@@ -158,7 +159,7 @@ fn garbage_and_endless_handshakes_are_ended() {
     });
     assert!(drip.is_err() || read_answer(socket).is_empty());
     server.wait_error_log("client timed out (110: Connection timed out) while SSL handshaking").unwrap();
-    // And one that stops behind its hello. So short a time may be over before a busy machine lets the server read that.
+    // The client stops after its hello. On a busy machine, the short timeout may expire before the server has read it.
     let is_answered = || {
         let mut socket = connect(server.addr());
         socket.write_all(&hello).unwrap();
@@ -243,7 +244,7 @@ fn sessions_of_another_server_are_not_resumed() {
         let other = start(&made, "");
         let config = authority.client(&[version]);
         assert_serves(&one, &config);
-        // To the client both are the same.
+        // The client sees both servers as the same one.
         let client = Client::connect_tls(other.addr(), &config, "localhost").unwrap();
         assert_eq!(client.session().unwrap().handshake_kind(), Some(HandshakeKind::Full));
         assert_serves(&other, &config);
@@ -256,7 +257,8 @@ fn many_concurrent_handshakes_complete() {
     for made in [authority.certify_rsa(&["localhost"]), authority.certify(&["localhost"])] {
         let server = start(&made, "");
         let config = authority.client(ALL_VERSIONS);
-        // More than a loop has the pool work on at a time, or does itself in a turn; all of them say hello before anybody reads.
+        // There are more handshakes than a loop gives to the pool at a time or computes itself in a turn; all clients
+        // send their hello before any of them reads.
         let mut clients: Vec<_> = (0..200)
             .map(|_| {
                 let mut socket = connect(server.addr());
@@ -270,7 +272,7 @@ fn many_concurrent_handshakes_complete() {
                 session.complete_io(socket).unwrap();
             }
         }
-        // Some have lost patience while they waited in line.
+        // Some clients give up while their handshakes are queued.
         let gone: Vec<_> = (0..100).map(|_| connect(server.addr())).collect();
         let hello = hello(&config);
         for mut socket in gone {

@@ -42,7 +42,8 @@ fn server_name_selects_the_certificate_file() {
     assert_eq!(request(&server, &config, "two.example").unwrap(), "two.example .");
     assert!(request(&server, &config, "three.example").unwrap_err().to_string().contains("InternalError"));
     server.wait_error_log("cannot load certificate \"three.example.crt\": open() \"").unwrap();
-    // Files are read for each handshake: one that does not fit hurts nobody else, and another one counts at once.
+    // Files are read for each handshake: a key that does not match affects no other name, and a new certificate is used
+    // at once.
     replace(&server, "one.example", &Certificate { key: two.key.clone(), ..one.clone() });
     let config = authority.client(ALL_VERSIONS);
     assert!(request(&server, &config, "one.example").is_err());
@@ -70,7 +71,7 @@ fn ssl_certificate_cache_keeps_up_to_max_certificates() {
     replace(&server, "one.example", &stranger.certify(&["one.example"]));
     assert!(request(&server, &old, "one.example").is_ok(), "it is kept");
     assert!(request(&server, &new, "one.example").is_err());
-    // There is room for one.
+    // The cache has room for one certificate.
     assert!(request(&server, &old, "two.example").is_ok());
     assert!(request(&server, &new, "one.example").is_ok(), "it was read again");
 }

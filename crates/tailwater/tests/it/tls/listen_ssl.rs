@@ -155,7 +155,8 @@ fn sessions_are_resumed_by_any_loop_and_after_reload() {
         if !more.contains("builtin") {
             let reloaded = conf(more).replace("return 200 ", "return 200 new,");
             reload(&mut server, &reloaded);
-            // Some loops have it later than others; a session is taken up by all of them all the time.
+            // Some loops switch to the new configuration later than others. Sessions are resumed by all of them
+            // throughout.
             let is_new = || {
                 let said = text_of(&server, &config, "/");
                 assert!(said.ends_with('r'), "{more} {said}");
@@ -164,7 +165,7 @@ fn sessions_are_resumed_by_any_loop_and_after_reload() {
             assert!(wait::until(wait::TIMEOUT, || (0..12).all(|_| is_new())));
         }
     }
-    // Without either there is nothing to take up.
+    // Without a cache and without tickets, no session can be resumed.
     let server = with([("one", &made)]).start(&conf("ssl_session_tickets off;")).unwrap();
     let config = authority.client(ALL_VERSIONS);
     assert!((0..3).all(|_| text_of(&server, &config, "/") == "."));
@@ -256,7 +257,7 @@ fn client_certificate_of_one_server_is_not_valid_for_another() {
     // Names of one server share its authorities.
     assert_eq!(request("closed.example", "a.closed.example"), (200, "closed".into()));
     assert_eq!(request("a.closed.example", "b.closed.example"), (200, "closed".into()));
-    // Nor does a server without a certificate of its own let anybody in.
+    // A server without its own certificate requires the client's certificate, too.
     assert_eq!(request("bare.example", "bare.example").0, 400);
     server
         .wait_error_log(
@@ -329,7 +330,7 @@ fn proxy_protocol_header_precedes_the_handshake() {
     let config = authority.client(ALL_VERSIONS);
     let mut client = Client::connect_tls_behind(server.addr(), header, &config, "localhost").unwrap();
     assert_eq!(get(&mut client, "/").text(), "https 192.0.2.7");
-    // With the first bytes of the handshake in the same segment, and none.
+    // The header is followed in the same segment by plain HTTP in place of a handshake.
     let said = plain(
         server.addr(),
         &[header, &b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"[..]].concat(),
@@ -628,7 +629,8 @@ fn early_data_is_accepted_for_safe_requests() {
         let mut client = EarlyClient::request(server.addr(), &early, unsafe_request);
         let said = client.read(if value == "on" { "</html>\r\n" } else { "early=1." });
         assert!(said.starts_with(&format!("HTTP/1.1 {unsafe_status}\r\n")), "{said}");
-        // The same bytes once more: a session is taken up once, and what was sent early with it is nobody's then.
+        // A replay of the same bytes: a session is resumed only once, so the early data of the second attempt is not
+        // accepted.
         let copied = EarlyClient::bytes(&early, "GET /copied HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut first = TcpStream::connect(server.addr()).unwrap();
         first.write_all(&copied).unwrap();
@@ -636,7 +638,7 @@ fn early_data_is_accepted_for_safe_requests() {
             let lines = server.access_log(1).ok()?;
             Some(lines.iter().filter(|line| line.contains(path)).count())
         };
-        // Its client says nothing more, and is answered.
+        // The client sends no more of its handshake, and is answered.
         wait::some(wait::TIMEOUT, || lines_of("/copied").filter(|count| *count > 0)).unwrap();
         for _ in 0..2 {
             let mut socket = TcpStream::connect(server.addr()).unwrap();
@@ -651,7 +653,7 @@ fn early_data_is_accepted_for_safe_requests() {
         assert_eq!(lines_of("/copied"), Some(1));
         drop(first);
     }
-    // Without it nothing is taken early.
+    // Without the directive, no early data is accepted.
     let server = start(with([("one", &made)]), &format!("server {{ {LISTEN} {says} }}"));
     let mut config = ClientConfig::clone(&authority.client(&[&TLS13]));
     config.enable_early_data = true;

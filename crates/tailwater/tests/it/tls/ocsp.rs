@@ -122,7 +122,7 @@ fn bad_ocsp_response_is_not_stapled() {
         Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         assert!(noted.last().is_empty());
     }
-    // Another authority answers.
+    // A responder of another authority answers.
     let responder = Responder::start(Some(OcspStatus::Good));
     let other = Authority::new();
     let made = other.certify(&["localhost"]);

@@ -117,7 +117,7 @@ fn spans_wait_for_a_collector_that_is_down_and_are_dropped_when_too_many() {
         assert_eq!(page(&server, "/"), (200, "ok".to_owned()));
     }
     server.wait_error_log("OTel export failure: connect() failed (111: Connection refused)").unwrap();
-    // Two batches, and the one that is open.
+    // Six spans are kept: two full batches, and the open one.
     wait_for_spans(&server, "dropped", 14);
     assert_eq!(metric(&server, "otel_spans_queued"), 6);
     assert!(metric(&server, "otel_export_failures_total") > 0);

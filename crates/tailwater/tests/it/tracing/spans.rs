@@ -179,7 +179,7 @@ fn attempts_of_each_pass_have_its_url() {
     let second = named(&spans, &format!("GET {good}"));
     assert_eq!(first.attribute("url.full"), format!("http://{bad}/first/a"));
     assert_eq!(second.attribute("url.full"), format!("http://{good}/second"));
-    // Another request is no repetition.
+    // A request to the next location is not a resend of the first one.
     assert_eq!(second.attribute("http.request.resend_count"), "");
     assert_ne!(first.span_id, second.span_id);
 }

@@ -189,7 +189,7 @@ fn invalid_api_request_changes_nothing() {
         assert_eq!(error_of(&response), (expected.0, expected.1.to_owned()), "{line} {body}");
     }
     assert_eq!(get(&server, SERVERS).text(), before);
-    // The connection goes on after a body that nobody wanted, and one in pieces has the same limit.
+    // The connection is kept after a body that was not needed, and a chunked body has the same limit.
     let mut client = server.connect().unwrap();
     let piece = "a".repeat(10_000);
     client
@@ -314,7 +314,7 @@ fn state_survives_reload_and_restart() {
         assert!(!requests.contains("\"requests\":0,"), "{requests}");
         change(&server, &format!("DELETE {SERVERS}/{first}"), "");
 
-        // Somebody writes the file by hand.
+        // The operator edits the file by hand.
         fs::write(
             server.prefix().join("state/u.conf"),
             format!("{with_b}\n# by hand\nserver {a} max_conns=5;\n"),
@@ -337,7 +337,8 @@ fn state_survives_reload_and_restart() {
 fn reload_for_turn(server: &Server, turn: u32) {
     server.signal(Signal::HUP).unwrap();
     let turn = turn.to_string();
-    // A loop has it a moment after it was told. Connections that are open at one time are of both.
+    // A loop has the new configuration a moment after it was told. Connections that are open at the same time are
+    // spread over both loops.
     let have_turned = || {
         let mut clients: Vec<_> = (0..16).map(|_| server.connect().unwrap()).collect();
         clients.iter_mut().all(|client| {
@@ -363,7 +364,7 @@ fn changes_without_a_state_file_end_with_the_configuration() {
 #[test]
 fn unwritable_state_is_logged_and_the_change_applies() {
     let a = origin_named("a");
-    // Where a directory stands no file can be put, whoever tries.
+    // A directory in its place makes the file unwritable for any user.
     let conf = format!("http {{ {} }}", http("state state/u.conf;"));
     let message = server().file("state/u.conf/x", "").start(&conf).err().unwrap().to_string();
     assert!(message.contains("state/u.conf\" failed (21: Is a directory)"), "{message}");
@@ -380,7 +381,7 @@ fn unwritable_state_is_logged_and_the_change_applies() {
         "{line}"
     );
     assert_eq!(bodies(&server, 1), "a");
-    // Once there is room the next change saves all of them.
+    // Once the directory exists, the next change saves all changes.
     let dir = server.prefix().join("no-such-directory");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
@@ -412,7 +413,7 @@ fn changes_that_a_reload_undoes_are_told() {
     let changes = "in upstream \"u\", which has no \"state\": \
                    changed \"127.0.0.1:1\" to \"127.0.0.1:1 weight=5 drain\", removed \"127.0.0.1:2\"";
     assert!(line.contains("[warn]") && line.contains(changes), "{line}");
-    // The next reload has nothing to undo, nor has one whose configuration has the change.
+    // The next reload has nothing to undo, and neither has one whose configuration contains the change.
     change(&server, &format!("PATCH {first}"), "{\"weight\":3}");
     reload(&mut server, &conf("server 127.0.0.1:2;").replace("127.0.0.1:1;", "127.0.0.1:1 weight=3;"));
     assert!(wait::until(wait::TIMEOUT, || get(&server, &first).text().contains("\"weight\":3")));
@@ -535,7 +536,7 @@ fn restored_group_has_no_connections_to_former_servers() {
     assert_eq!(bodies(&server, 2), "aa");
     for (turn, conf) in [("one", conf("one", "", &b.to_string())), ("two", with("two", b))] {
         reload(&mut server, &conf);
-        // The loop is told of it, and has it a moment later.
+        // The loop has the new configuration a moment after it was told.
         let has_turned = || get(&server, "/").field("X-Turn") == Some(turn);
         assert!(wait::until(wait::TIMEOUT, has_turned), "{}", server.error_log());
         assert_eq!(get(&server, "/").text(), "b", "{turn}");

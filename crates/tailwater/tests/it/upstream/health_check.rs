@@ -55,7 +55,7 @@ fn test_peer(name: &'static str, answer: &str) -> TestPeer {
             state.checks.lock().unwrap().push(head);
             let answer = state.answer.lock().unwrap().clone();
             conn.send(answer);
-            // No second request follows on the connection, which ends.
+            // A check sends one request on a connection, and then closes it.
             assert_eq!(conn.head(), None);
             state.open.fetch_sub(1, SeqCst);
         }
@@ -261,7 +261,7 @@ fn check_detects_faults() {
             "match any { body !~ never; }",
             "location / { proxy_pass http://u; proxy_read_timeout 100ms; CHECK match=any; }",
         );
-        // Every check says it; a machine that is busy may have let time pass in the first.
+        // Every check logs the fault; on a busy machine, the first one may time out.
         server.wait_error_log(fault).unwrap();
         wait_state(&server, &a, "unhealthy");
         assert_eq!(page(&server, "/").0, 502);
@@ -286,7 +286,7 @@ fn slow_check_is_not_repeated_concurrently() {
     let server =
         start_checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
-    // One connection is open, and another one whose end was not seen yet.
+    // One connection is open, and another one may be closed but not yet noticed.
     assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) <= 2));
     let have_come = || server.error_log().matches("health check failed").count() <= a.checks();
     assert!(wait::until(wait::TIMEOUT, have_come));

@@ -31,7 +31,7 @@ fn upstream_names_are_case_insensitive() {
     {
         assert_eq!(get(&server, target).text(), "me", "{target}");
     }
-    // Its server speaks neither, but it is asked.
+    // The server speaks neither protocol, but it is asked.
     for target in ["/fastcgi", "/fastcgi_variable?to=mixed", "/grpc"] {
         assert_eq!(get(&server, target).status, 502, "{target}");
     }

@@ -84,7 +84,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
     for (name, member) in members {
         let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
         match known {
-            // A description of an object whose members it leaves open.
+            // The schema is an object with open members.
             None => {}
             Some(Value::Bool(false)) => panic!("{at}: {name} is not described"),
             Some(schema) => check(document, schema, member, &format!("{at}/{name}")),
@@ -169,7 +169,7 @@ fn everything_that_lists_name_is_described() {
             Value::Array(names) if names.iter().all(Value::is_string) => {
                 names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
             }
-            // Groups, caches and zones by their names; what is below one of them is not a list.
+            // The keys are the names of groups, caches and zones. Deeper objects are not lists of names.
             Value::Object(all) if path.matches('/').count() == 2 => all.keys().cloned().collect(),
             _ => continue,
         };

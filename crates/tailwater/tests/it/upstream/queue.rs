@@ -132,7 +132,7 @@ fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
         ),
     );
     assert_eq!(get(&server, "/").status, 502);
-    // No peer is available and no request ends, so the retry time wakes the queue.
+    // No peer is available and no request ends, so only the retry time wakes the queue.
     assert_eq!(get(&server, "/").text(), "ok");
 }
 

@@ -75,7 +75,7 @@ fn names_in_variables_are_resolved_on_request() {
     let dns = name_server();
     let port = origin().port();
     let server = start(
-        // Its worker process may do less than a single one.
+        // A worker process below a master has fewer rights than a single process.
         server().with_master(),
         &format!(
             "resolver {dns}; resolver_timeout 5s;
@@ -159,7 +159,7 @@ fn name_added_by_the_api_is_resolved() {
         .send(format!("POST {servers} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"))
         .unwrap();
     assert_eq!(client.read_response().unwrap().status, 201);
-    // The first request finds somebody in the group, who is down; the name is asked for beside it.
+    // The first request finds a peer in the group, which is down. The name is resolved beside it.
     assert!(wait::until(wait::TIMEOUT, || get(&server, "/").text() == "me"), "{}", server.error_log());
     let shown = get(&server, servers).text();
     let address = format!("\"server\":\"127.0.0.1:{port}\"");
@@ -215,7 +215,8 @@ fn consistent_hash_ring_is_built_in_a_pool() {
         assert_eq!(get(&server, "/").text(), "me");
         let jobs =
             try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"run\"}").unwrap_or(0_u64);
-        // The pool builds the ring, for a request or for the task that follows names; for both, if they need it at the same time.
+        // The pool builds the ring, for a request or for the task that follows names; for both, if they need it at the
+        // same time.
         assert_eq!(jobs > 0, has_ring, "{jobs}");
     }
 }
@@ -300,7 +301,7 @@ fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     client.send(tunnel).unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     drop(client);
-    // Of two addresses of localhost either may be the first.
+    // Either of the two addresses of localhost may be the first.
     let is_reached = |line: &String| line == "-" || line.contains("127.0.0.1:");
     let lines = server.access_log(10).unwrap();
     assert!(lines.iter().all(is_reached), "{lines:?}");

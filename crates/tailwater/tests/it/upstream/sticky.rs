@@ -60,7 +60,7 @@ fn sticky_cookie_selects_the_server() {
     let response = request(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
     assert_eq!((response.status, response.text().as_str()), (500, "b"));
     assert_eq!(response.values("Set-Cookie").next(), Some(&*cookies[1]));
-    // All that a cookie may have.
+    // A cookie with all attributes.
     let response = request(&server, "GET /all?d=x.org&s=odd", &[]);
     let cookie = response.field("Set-Cookie").unwrap();
     let (start, rest) = cookie.split_once("; expires=").unwrap();
@@ -110,11 +110,11 @@ fn learned_sessions_survive_reload() {
     let a = origin_named("a", "Set-Cookie: sid=at-a\r\n");
     let b = origin_named("b", "Set-Cookie: sid=at-b\r\n");
     let mut server = server().start(&sessions(a, b, "old")).unwrap();
-    // A session that no server has begun is nobody's.
+    // A session that is not known selects no server.
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=other"], 4), "abab");
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-a"], 3), "aaa");
-    // Here the client begins sessions, and they are learned from the head.
+    // The client chooses the session identifier, which is learned from the response head.
     let first = request(&server, "GET /client?s=mine", &[]).text();
     assert_eq!(answering_servers(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
     reload(&mut server, &sessions(a, b, "new"));

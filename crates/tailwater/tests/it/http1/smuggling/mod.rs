@@ -73,7 +73,7 @@ impl Lane<'_> {
         // A client that is refused early cannot send all bytes.
         let _ = client.send(bytes);
         let _ = client.read_until_close();
-        // Once the client has gone, the server waits for no more of its request.
+        // Once the client has closed its connection, the server waits for no more of the request.
         drop(client);
         let mut all = Vec::new();
         for got in self.origin.take() {

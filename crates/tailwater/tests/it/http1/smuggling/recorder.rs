@@ -32,7 +32,7 @@ impl Recorder {
     }
 
     fn record(&self, mut conn: Conn) {
-        // A connection goes on into the record that is there: nobody sends on one after it was taken.
+        // `take` empties records and does not remove them, so the index stays valid.
         let at = {
             let mut all = self.connections.lock().unwrap();
             all.push(Record::default());

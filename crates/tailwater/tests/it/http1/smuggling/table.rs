@@ -7,7 +7,7 @@ const SECOND: &str = "GET /marker ";
 
 /// Field lines with ambiguous framing for some reader: each is refused, whatever follows it.
 const FRAMINGS: &[&str] = &[
-    // Both, in any order and spelling.
+    // Both fields, in any order and spelling.
     "Content-Length: 6\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 6",
     "Content-Length: 0\r\nTransfer-Encoding: chunked",
@@ -99,7 +99,7 @@ const FRAMINGS: &[&str] = &[
     "X: y\0\r\nContent-Length: 5",
     "X\rTransfer-Encoding: chunked",
     "X: y\r\n\rTransfer-Encoding: chunked",
-    // Of hosts there is one.
+    // A request has exactly one Host field.
     "Host: b\r\nContent-Length: 5",
     "Host : b",
     "Content-Length: 5\r\nhost: a",
@@ -150,7 +150,7 @@ const CHUNKS: &[&str] = &[
 
 /// Odd heads, and the requests that the origin gets: `METHOD target host body`, a line each.
 const WHOLE: &[(&str, &[&str])] = &[
-    // Two requests are two.
+    // Pipelined requests are forwarded as separate requests.
     (
         "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /marker HTTP/1.1\r\nHost: a\r\n\r\n",
         &["GET /1 a ", "GET /marker a "],
@@ -186,7 +186,7 @@ const WHOLE: &[(&str, &[&str])] = &[
         "DELETE /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 33\r\n\r\n@",
         &["DELETE /1 a GET /marker HTTP/1.1\r\nHost: a\r\n\r\n"],
     ),
-    // Not forwarded: chunk extensions, trailers, and the sizes of the client's chunks.
+    // Chunk extensions, trailers, and the chunk boundaries of the client are not forwarded.
     (
         "POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=\"y\r\n0\r\n\r\nhello\r\n0\r\n\r\n@",
         &[],
@@ -211,7 +211,7 @@ const WHOLE: &[(&str, &[&str])] = &[
         "POST /1 HTTP/1.1\r\nHost: a\r\nTrailer: Content-Length\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 33\r\n\r\n@",
         &["POST /1 a ", SECOND],
     ),
-    // Fields that end here, and those that nobody can end by naming them.
+    // Hop-by-hop fields, and framing fields, which a client cannot make hop-by-hop by listing them in Connection.
     (
         "POST /1 HTTP/1.1\r\nHost: a\r\nConnection: Content-Length\r\nContent-Length: 5\r\n\r\nhello@",
         &["POST /1 a hello", SECOND],
@@ -232,7 +232,7 @@ const WHOLE: &[(&str, &[&str])] = &[
         "GET /1 HTTP/1.1\r\nHost: a\r\nX-Content-Length: 33\r\nContent-Length-X: 33\r\n\r\n@",
         &["GET /1 a ", SECOND],
     ),
-    // Other protocols.
+    // Attempts to switch to another protocol.
     (
         "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n@",
         &["GET /1 a ", SECOND],

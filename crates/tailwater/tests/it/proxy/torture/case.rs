@@ -181,7 +181,7 @@ impl Case {
                 1 + random.below(SMALL)
             }
             _ if manner == Manner::SlowToRead => SLOW_SIZE + random.below(SLOW_SIZE),
-            // There is something to be cut off.
+            // The body has at least two bytes, so that it can be cut.
             _ => 2 + random_size(&mut random),
         };
         Self { seed, method, place, upload, answer, size, manner, is_fresh: random.happens(20) }

@@ -44,7 +44,7 @@ fn serve(conn: &mut Conn, wrong: &Wrong) -> After {
         match upload(conn, &head) {
             Some(body) if body == case.uploaded() => {}
             Some(body) => report(format!("{case:?}: an upload of {} bytes is not its own", body.len())),
-            // Its client has gone.
+            // The client has gone away during its upload.
             None => return After::Ends,
         }
     }
