@@ -152,7 +152,8 @@ impl Program {
             command.env(TESTS_VARIABLE, (cores * TESTS_PER_CORE).to_string());
         }
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
-        // The process group keeps Ctrl-C from the program, which goes on to its end, because the servers that it has started end with it.
+        // The process group keeps Ctrl-C from the program, which goes on to its end, because the servers that it has
+        // started end with it.
         command.process_group(0);
         let mut child = left_out.collect_from(&mut command).spawn().map_err(failed)?;
         let status = wait::some(TIMEOUT, || child.try_wait().transpose()).transpose().map_err(failed)?;

@@ -114,7 +114,8 @@ async fn begin(
     if let Some(id) = replaces {
         request.insert("replaces".to_owned(), id.into());
         match client.new_order(&Value::Object(request.clone())).await {
-            // Another order has replaced the certificate, or the authority does not know it, which is no reason to get none.
+            // Another order has replaced the certificate, or the authority does not know it, which is no reason to get
+            // none.
             Err(Error::Problem(problem)) if matches!(&*problem.kind, "alreadyReplaced" | "malformed") => {
                 request.remove("replaces");
             }

@@ -114,7 +114,8 @@ impl State {
             let _ = fs::remove_file(&temporary);
         }
         renamed?;
-        // Syncing the directory makes the new name durable. A failure is ignored, because the file is complete either way.
+        // Syncing the directory makes the new name durable. A failure is ignored, because the file is complete either
+        // way.
         let _ = File::open(&self.0).and_then(|directory| directory.sync_all());
         Ok(())
     }

@@ -438,7 +438,8 @@ impl Task {
             Some(text) => Ok((AccountKey::read(text.as_bytes())?, text)),
             None => {
                 let (key, text) = AccountKey::generate(kind)?;
-                // The key is stored first: an account without its key is useless, and every start would create another one.
+                // The key is stored first: an account without its key is useless, and every start would create another
+                // one.
                 state.keep_account(&text)?;
                 Ok((key, text))
             }

@@ -109,7 +109,8 @@ fn anonymous_dirty(smaps: &str) -> Option<u64> {
         match line.strip_prefix("Private_Dirty:") {
             Some(_) if is_of_file => {}
             Some(_) => sum = Some(sum.unwrap_or(0) + kilobytes(line, "Private_Dirty:")?),
-            // `START-END FLAGS OFFSET DEVICE INODE PATH` begins the lines of a mapping; the names of other lines end in a colon.
+            // `START-END FLAGS OFFSET DEVICE INODE PATH` begins the lines of a mapping; the names of other lines end in
+            // a colon.
             None => {
                 let mut words = line.split_ascii_whitespace();
                 if words.next().is_some_and(|first| !first.ends_with(':')) {

@@ -158,7 +158,8 @@ impl Cache {
             if seen.found.holds == EntryState::File && seen.found.checked < latest {
                 self.visit(&seen);
             }
-            // The state before the visit is no younger than the current one, except for purges that the visit has applied.
+            // The state before the visit is no younger than the current one, except for purges that the visit has
+            // applied.
             oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
         }
         let departures = self.index.removals();

@@ -26,8 +26,8 @@ pub(crate) fn nearest_with_distance<'a>(
     let limit = (word.len() / 3).min(MAX_DISTANCE);
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
-        // At least as many letters must be added or removed. Most candidates need no closer look, of which a configuration of another
-        // server takes thousands.
+        // At least as many letters must be added or removed. Most candidates need no closer look, of which a
+        // configuration of another server takes thousands.
         if candidate.chars().count().abs_diff(word.len()) > limit {
             continue;
         }

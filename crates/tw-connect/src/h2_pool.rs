@@ -110,7 +110,8 @@ impl H2Connection {
             return 0;
         }
         match &*self.state.borrow() {
-            // The limits of the server are not known before its SETTINGS arrive; a request that it refuses is sent again.
+            // The limits of the server are not known before its SETTINGS arrive; a request that it refuses is sent
+            // again.
             ConnectionState::Opening => STREAMS_MAX,
             ConnectionState::Open(connection) if connection.is_open() => {
                 let resets_left = RESETS_MAX.saturating_sub(self.resets.get());

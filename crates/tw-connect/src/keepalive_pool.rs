@@ -87,7 +87,8 @@ impl KeepalivePool {
         let mut waiting = self.waiting.borrow_mut();
         let list = waiting.get_mut(owner)?;
         loop {
-            // A group that was removed and added again may use the same peer numbers for other servers, so the address has to match, too.
+            // A group that was removed and added again may use the same peer numbers for other servers, so the address
+            // has to match, too.
             let is_its =
                 |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;

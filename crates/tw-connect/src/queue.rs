@@ -113,7 +113,8 @@ async fn wait(
 /// Time at which the next failed server may be tried again.
 fn next_retry(group: &Group) -> Option<Instant> {
     let at = group.retry_ms()?;
-    // A failed peer that may be tried already but was not chosen is busy with its trial request, whose end wakes the queue.
+    // A failed peer that may be tried already but was not chosen is busy with its trial request, whose end wakes the
+    // queue.
     let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;
     tw_rt::clock::now().checked_add(Duration::from_millis(after))
 }

@@ -167,7 +167,8 @@ impl AccessTime {
             && self.updates().is_due(&before, now)
             && Times::from(&after).accessed == before.accessed
         {
-            // The access time never changes (chattr +A, or a file system that keeps none), so no read has to be left to jobs because of it.
+            // The access time never changes (chattr +A, or a file system that keeps none), so no read has to be left to
+            // jobs because of it.
             self.set(Updates::Never);
         }
         value

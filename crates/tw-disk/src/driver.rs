@@ -306,8 +306,8 @@ impl Driver {
         if size > max {
             return Err(Op::Read.failed(Errno::FBIG));
         }
-        // The buffer has one byte more than the reported size, so that a file that grows meanwhile, or reports no size (procfs), is read
-        // on.
+        // The buffer has one byte more than the reported size, so that a file that grows meanwhile, or reports no size
+        // (procfs), is read on.
         let mut content = vec![0; size.saturating_add(1)];
         let mut filled = 0;
         loop {
@@ -501,7 +501,8 @@ impl Driver {
 
     /// Writes a file beside `path` and gives it that name.
     pub(crate) fn replace(&self, path: &CStr, mode: u32, data: &[u8]) -> Result<(), DiskError> {
-        // The name has the process ID, because another process may do the same. A file left behind by a crash is overwritten.
+        // The name has the process ID, because another process may do the same. A file left behind by a crash is
+        // overwritten.
         let temp_path = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
         let temp_path = CString::new(temp_path).unwrap_or_default();
         let options = CreateOptions { mode, existing: Existing::Truncate, ..CreateOptions::NEW };

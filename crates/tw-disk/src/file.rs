@@ -187,7 +187,8 @@ impl Drop for Inner {
         if is_pool_thread() || self.closes_at_once(&fd) {
             return;
         }
-        // The job does not wait behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
+        // The job does not wait behind evictions: descriptors are scarce, and every close makes up for a create of the
+        // same class.
         let account = Account::new(JobClass::Fill, JobSource::NONE);
         let device = self.device;
         let close = move || {

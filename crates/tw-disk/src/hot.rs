@@ -64,7 +64,8 @@ impl Key {
         while at < offset.saturating_add(len as u64) {
             let (entry, tag) = self.entry(at >> REGION_BITS);
             let value = tag | u32::from(epoch);
-            // The value is mostly there already, and a cache line that is only read stays in the cache of every processor.
+            // The value is mostly there already, and a cache line that is only read stays in the cache of every
+            // processor.
             if entry.load(Relaxed) != value {
                 entry.store(value, Relaxed);
             }

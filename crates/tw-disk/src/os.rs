@@ -332,7 +332,8 @@ pub(crate) fn write_back(fd: &OwnedFd, options: &WriteBack) -> Result<(), Errno>
         Err(errno) => return Err(errno),
     }
     if let Some(len) = NonZeroU64::new(options.needless_to) {
-        // The range begins at 0: pages of one folio leave together, when all of them are unneeded. A file system may refuse.
+        // The range begins at 0: pages of one folio leave together, when all of them are unneeded. A file system may
+        // refuse.
         let _ = rustix::fs::fadvise(fd, 0, Some(len), Advice::DontNeed);
     }
     Ok(())

@@ -423,8 +423,8 @@ impl Shared {
             let number = device::number_of(device);
             let is_over = state.live <= state.queue.hung();
             if is_over && state.queue.hung_on(number) > 0 {
-                // No thread may wait for this device, not even at shutdown: the task is leaked, and the process closes its files when it
-                // ends.
+                // No thread may wait for this device, not even at shutdown: the task is leaked, and the process closes
+                // its files when it ends.
                 std::mem::forget(task);
                 return None;
             }
@@ -496,7 +496,8 @@ impl Shared {
             if let Some(pending_thread) = pending_thread {
                 self.start_announced(pending_thread);
             }
-            // The slot is free before the result is visible, so that the receiver of the result may start the next job at once.
+            // The slot is free before the result is visible, so that the receiver of the result may start the next job
+            // at once.
             let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
                 self.record(&cost);
@@ -548,8 +549,8 @@ impl Shared {
             let (locked, waited) = FatalMutexGuard::wait_for(state, bell, REST);
             state = locked;
             if state.idle.remove(bell) && waited.timed_out() {
-                // Most memory that the jobs allocated was freed by other threads, and the allocator does not notice that while this thread
-                // rests.
+                // Most memory that the jobs allocated was freed by other threads, and the allocator does not notice
+                // that while this thread rests.
                 drop(state);
                 tw_sys::heap::purge();
                 has_worked = false;

@@ -184,7 +184,8 @@ impl UringQueue {
     pub(crate) fn join(&self) {
         let thread = self.state.lock().thread.take();
         if let Some(thread) = thread {
-            // The thread panics only if a waker or a buffer panics while it is dropped; there is nothing to do about that.
+            // The thread panics only if a waker or a buffer panics while it is dropped; there is nothing to do about
+            // that.
             let _ = thread.join();
         }
     }

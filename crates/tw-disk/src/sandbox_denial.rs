@@ -159,7 +159,8 @@ impl Confined {
         if places.is_none() {
             return DenialSource::Permissions;
         }
-        // `look` fails if the process may not search a directory on the way: then permissions, not the sandbox, denied the operation.
+        // `look` fails if the process may not search a directory on the way: then permissions, not the sandbox, denied
+        // the operation.
         let (options, found) = match options {
             Use::Read | Use::Change => (options, look(path)),
             Use::Name => (options, look(&parent_of(path))),

@@ -113,8 +113,8 @@ impl<W, T> Task<W, T> {
                     waker.wake();
                 }
             }
-            // The future was dropped, or was told that the device hangs: the result (a buffer, an open file) is dropped here, on this
-            // thread and outside the lock.
+            // The future was dropped, or was told that the device hangs: the result (a buffer, an open file) is dropped
+            // here, on this thread and outside the lock.
             gone => {
                 *stage = gone;
                 drop(stage);

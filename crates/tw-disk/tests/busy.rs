@@ -89,7 +89,8 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
             assert!(poll_once(read.as_mut()).is_pending());
             queued.push(read);
         }
-        // Known to be in memory up to the end of the 64 KiB region that was read; not behind it, although that is in memory, too.
+        // Known to be in memory up to the end of the 64 KiB region that was read; not behind it, although that is in
+        // memory, too.
         assert_eq!(disk.read_now(&hot, 50_000, &mut buf), Now::Ready(Ok(131_072 - 50_000)));
         assert_eq!(disk.read_now(&hot, 131_072, &mut buf), Now::Cold);
         assert_eq!(disk.read_now(&unknown, 0, &mut buf), Now::Cold);

@@ -163,7 +163,8 @@ fn least_recently_sent_file_is_unlocked_first() {
             bench.open(&n.to_string())
         })
         .collect();
-    // A file that was not sent for two seconds may be evicted, which happens to all of them on a machine that stalls; hence the retries.
+    // A file that was not sent for two seconds may be evicted, which happens to all of them on a machine that stalls;
+    // hence the retries.
     let full = some(TIMEOUT, || {
         assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
         let refusals = bench.locks.refusals(Refusal::Full);

@@ -120,8 +120,8 @@ async fn over_udp(
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-    // For a connected socket the kernel chooses a random port, drops datagrams of other senders, and reports a port without a listener.
-    // `bind` is not used, because the sandbox of a server may not allow it.
+    // For a connected socket the kernel chooses a random port, drops datagrams of other senders, and reports a port
+    // without a listener. `bind` is not used, because the sandbox of a server may not allow it.
     connect(&socket, &server)?;
     let socket = UdpSocket::from_std(socket.into())?;
     socket.send(query.bytes()).await?;

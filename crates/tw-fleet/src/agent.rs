@@ -307,7 +307,8 @@ impl<E: Engine + 'static> Node<E> {
                 }
                 self.fleet.status.lock().queued = queued as u64;
                 *self.disk.borrow_mut() = Some(disk);
-                // Records applied before this process had the lock may be missing in the file that the previous process wrote.
+                // Records applied before this process had the lock may be missing in the file that the previous process
+                // wrote.
                 self.is_changed.set(true);
                 self.has_work.notify_one();
             }

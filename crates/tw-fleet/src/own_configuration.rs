@@ -59,7 +59,8 @@ impl<E: Engine + 'static> Node<E> {
                         let configuration = watch.note(report.as_ref(), self.host.now());
                         self.fleet.status.lock().configuration = configuration;
                     }
-                    // The fleet reports why there is no connection. Without access to the store this node follows nothing.
+                    // The fleet reports why there is no connection. Without access to the store this node follows
+                    // nothing.
                     Some(Err(_)) | None => pause = AFTER_FAILURE,
                 }
             }

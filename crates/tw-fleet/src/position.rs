@@ -42,7 +42,8 @@ pub fn judge(known: Option<&Position>, log: &LogState, time_ns: Option<u64>) -> 
     if known.sequence.saturating_add(1) < log.first {
         return Continuity::Gap;
     }
-    // Without the record at the position it is unknown whether the log went back and has grown since. An empty log has not grown.
+    // Without the record at the position it is unknown whether the log went back and has grown since. An empty log has
+    // not grown.
     if known.sequence != 0 && known.sequence < log.first && log.first <= log.last {
         return Continuity::Gap;
     }

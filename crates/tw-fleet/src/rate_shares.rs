@@ -228,7 +228,8 @@ mod tests {
         let none = HashSet::new();
         let new = others.shares(("z", 1000), &[7].into(), &HashMap::new(), &none, count, SECOND);
         assert!(new.is_empty(), "new demand, or little: an equal share");
-        // A lying node gets no more than one that demands the whole rate, and a key that it announces twice counts nothing.
+        // A lying node gets no more than one that demands the whole rate, and a key that it announces twice counts
+        // nothing.
         others.hear(&announced("b", "p", &[(7, u64::MAX), (7, u64::MAX)]), SECOND);
         assert!(is_near(share(&others, 1000, SECOND), 0.5));
         assert!(is_near(share(&others, u64::MAX, SECOND), 0.5));

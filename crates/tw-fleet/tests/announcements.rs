@@ -29,7 +29,8 @@ fn shares_follow_the_demand_of_both_nodes() {
     for (node, rate) in nodes.iter().zip(&rates) {
         wait_state(node, rate, |state| state.nodes == 2 && state.away == 0 && state.is_shared);
     }
-    // Node one has three times the demand of node two: 750 requests a second, and 250. Demand above the rate would count as the rate.
+    // Node one has three times the demand of node two: 750 requests a second, and 250. Demand above the rate would
+    // count as the rate.
     let key = RateKey::of(b"a");
     let mut shares = [0.0; 2];
     let mut turns = 0;

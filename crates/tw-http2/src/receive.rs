@@ -105,8 +105,8 @@ impl State {
         {
             return Err(wrong("sent inappropriate frame while CONTINUATION was expected"));
         }
-        // RFC 9113 section 4.2 allows a stream error for a frame of one stream, but then its payload would have to be read to the end
-        // first.
+        // RFC 9113 section 4.2 allows a stream error for a frame of one stream, but then its payload would have to be
+        // read to the end first.
         if head.len > payload_max(self.end) {
             return Err(wrong_size("sent too large frame"));
         }
@@ -316,7 +316,8 @@ impl State {
                     } else {
                         let data = &mut entry.inbox.borrow_mut().data;
                         if data.is_empty() {
-                            // A message often consists of one large frame and a few more bytes, so the buffer has room for both.
+                            // A message often consists of one large frame and a few more bytes, so the buffer has room
+                            // for both.
                             data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
                         }
                         data.extend_from_slice(content);

@@ -165,8 +165,8 @@ impl Stream {
         match self.entry.error.get() {
             Some(error) => Poll::Ready(error),
             None => {
-                // A stream whose directions have both ended is not in the table of the connection any more, so the end of the connection
-                // does not reach it.
+                // A stream whose directions have both ended is not in the table of the connection any more, so the end
+                // of the connection does not reach it.
                 if let Some(connection_error) =
                     self.shared.connection_error().filter(|_| self.entry.is_over())
                 {

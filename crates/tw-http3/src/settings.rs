@@ -65,8 +65,8 @@ impl Peer {
             };
             let which = varint::take(&mut payload).ok_or_else(cut)?;
             let value = varint::take(&mut payload).ok_or_else(cut)?;
-            // Settings with small numbers, among them all that are known here, must not occur twice (RFC 9114 section 7.2.4). Others are
-            // ignored.
+            // Settings with small numbers, among them all that are known here, must not occur twice (RFC 9114 section
+            // 7.2.4). Others are ignored.
             if let Some(bit) = 1_u64.checked_shl(u32::try_from(which).unwrap_or(u32::MAX)) {
                 if seen & bit != 0 {
                     return Err(wrong("sent SETTINGS frame with a duplicate setting"));

@@ -236,7 +236,8 @@ impl Ring {
             let old = shard.active.load(Relaxed);
             // From here on, producers use the other side; a producer that still copies into this one is waited for.
             shard.active.store(1 - old, SeqCst);
-            // A side in which a thread panicked stays as it is; the process ends, and lines go to the other shards until then.
+            // A side in which a thread panicked stays as it is; the process ends, and lines go to the other shards
+            // until then.
             let Some(mut side) = shard.sides[old].lock_if_unpoisoned() else { continue };
             taken.lines += mem::take(&mut side.lines);
             taken.chunks.append(&mut side.chunks);

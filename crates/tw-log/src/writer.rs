@@ -272,7 +272,8 @@ impl Writer {
                     self.shared.counts.written_bytes.add(n as u64);
                 }
                 Err(Errno::INTR) => {}
-                // Another process made the open file description non-blocking: it is a terminal or a pipe that is shared.
+                // Another process made the open file description non-blocking: it is a terminal or a pipe that is
+                // shared.
                 Err(Errno::AGAIN) => {
                     if !is_writable(file.as_fd()) && self.shared.commands.has_pending() {
                         return Wrote::Part;

@@ -117,8 +117,8 @@ impl TlsStream {
             state.session.read_tls(&mut Pipe(&self.socket))?;
             let processed = state.session.process_new_packets();
             state.take_early();
-            // Alerts and responses of the session itself; bytes that the socket does not take now go with the next ones. A peer that takes
-            // nothing more may still have sent something, so an error is left to the writer.
+            // Alerts and responses of the session itself; bytes that the socket does not take now go with the next
+            // ones. A peer that takes nothing more may still have sent something, so an error is left to the writer.
             let _ = state.flush(&self.socket);
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }

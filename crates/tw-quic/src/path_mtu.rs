@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(with_size_max(&[&large[..], &idle].concat(), 9000), [bounded, idle].concat());
         assert_eq!(with_size_max(&idle, 9000), [idle, bounded].concat());
         assert_eq!(with_size_max(&[], 9000), bounded);
-        // Invalid parameters are left to the engine: one that occurs twice, one that is too small, bytes behind a number, a truncated
-        // value.
+        // Invalid parameters are left to the engine: one that occurs twice, one that is too small, bytes behind a
+        // number, a truncated value.
         assert_eq!(with_size_max(&[large, large].concat(), 9000), [bounded, bounded].concat());
         for invalid in [&[0x03, 1, 0x07][..], &[0x03, 2, 0x07, 0x07], &[0x03, 0]] {
             assert_eq!(with_size_max(invalid, 9000), invalid);

@@ -209,8 +209,8 @@ impl Version {
         };
         let stat = text("memory.stat").unwrap_or_default();
         let of_files = |kind: &str| field(&stat, &format!("{prefix}{kind}")).unwrap_or(0);
-        // As for `MemAvailable`, not all file pages in use count as droppable. Dirty pages have to be written first, which may take longer
-        // than the memory lasts.
+        // As for `MemAvailable`, not all file pages in use count as droppable. Dirty pages have to be written first,
+        // which may take longer than the memory lasts.
         let prefix_of_kind = if self == Self::V1 { "" } else { "file_" };
         let unwritten = ["dirty", "writeback"].map(|kind| of_files(&format!("{prefix_of_kind}{kind}")));
         let droppable = of_files("inactive_file") + of_files("active_file") / 2;

@@ -140,7 +140,8 @@ fn restrict_terminals(rules: &mut Rules) -> Result<(), seccompiler::BackendError
 
 /// Restricts executable memory.
 fn restrict_memory(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
-    // All code is mapped already. A file may be one that the process has written, whatever directory it is in, or memory (memfd).
+    // All code is mapped already. A file may be one that the process has written, whatever directory it is in, or
+    // memory (memfd).
     let exec = bits(nr::PROT_EXEC);
     for call in [nr::SYS_mmap, nr::SYS_mprotect, nr::SYS_pkey_mprotect] {
         rules.insert(call, vec![rule([has(2, exec, exec)?])?]);

@@ -82,8 +82,8 @@ impl Deadline {
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
         ready!(self.poll_timer(at, cx));
-        // tokio's timers fire in the middle of a turn: a next deadline computed from the time of the turn would pass at once, again and
-        // again.
+        // tokio's timers fire in the middle of a turn: a next deadline computed from the time of the turn would pass at
+        // once, again and again.
         clock::catch_up(at);
         Poll::Ready(())
     }

@@ -144,7 +144,8 @@ impl AsFd for GatedListener {
 
 impl Drop for GatedListener {
     fn drop(&mut self) {
-        // The registration must not outlive its mark, and closing this descriptor does not remove it while copies are open.
+        // The registration must not outlive its mark, and closing this descriptor does not remove it while copies are
+        // open.
         let is_closed = self.set_open(false).is_ok();
         if let Some(gate) = self.gate.take() {
             if is_closed { FREE.with_borrow_mut(|free| free.push(gate)) } else { std::mem::forget(gate) }

@@ -390,7 +390,8 @@ impl Socket {
         };
         if direction == Direction::Read && self.input.get() == Input::LeftThere {
             let outcome = self.with_fd(call);
-            // The read returned all bytes that were asked for: there may be more, of which the loop was notified before.
+            // The read returned all bytes that were asked for: there may be more, of which the loop was notified
+            // before.
             if !matches!(outcome, Ok(n) if n == wanted) {
                 self.input.set(Input::AsNotified);
             }

@@ -110,8 +110,9 @@ impl<S> Mount<S> {
     /// Lifts all faults and unmounts.
     pub fn unmount(&self) {
         self.shared.faults.lift_all();
-        // A process that still has a file open must not keep the mount point: it is detached, and the rest ends with the last user.
-        // This is not permitted for a user who mounted through fusermount3; the session then unmounts in the same way.
+        // A process that still has a file open must not keep the mount point: it is detached, and the rest ends with
+        // the last user. This is not permitted for a user who mounted through fusermount3; the session then unmounts in
+        // the same way.
         let _ = rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH);
     }
 }

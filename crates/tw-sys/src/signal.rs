@@ -41,8 +41,8 @@ impl SignalFd {
             return Err(io::Error::from_raw_os_error(rc));
         }
         for &signal in signals {
-            // The parent process may have ignored this signal. For an ignored SIGCHLD the kernel sends nothing, and a child that has ended
-            // is gone before anybody waits for it.
+            // The parent process may have ignored this signal. For an ignored SIGCHLD the kernel sends nothing, and a
+            // child that has ended is gone before anybody waits for it.
             // SAFETY: the default action is no handler.
             if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());

@@ -103,8 +103,8 @@ impl Group {
     fn computed(&self) -> Duration {
         let ticks = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
-            // The fields follow the name, which may have any bytes: the twelfth and thirteenth are the times in user mode and in the
-            // kernel.
+            // The fields follow the name, which may have any bytes: the twelfth and thirteenth are the times in user
+            // mode and in the kernel.
             let mut times =
                 stat.rsplit_once(") ")?.1.split(' ').skip(11).map_while(|field| field.parse::<u64>().ok());
             Some(times.next()? + times.next()?)

@@ -50,7 +50,8 @@ impl PeekedHello {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &[u8]| (1..=LABEL_MAX).contains(&label.len()) && label.iter().all(is_plain);
         let last = labels.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-        // A top-level domain is never a number, but the last part of an address is, in all notations that systems accept.
+        // A top-level domain is never a number, but the last part of an address is, in all notations that systems
+        // accept.
         let is_number = last.first().is_some_and(u8::is_ascii_digit)
             && (last.iter().all(u8::is_ascii_digit)
                 || last.get(1).is_some_and(|x| x.eq_ignore_ascii_case(&b'x')));

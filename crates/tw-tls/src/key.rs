@@ -205,7 +205,8 @@ impl Key {
         for word in passwords.iter() {
             match open(&sealed, word).map(|bytes| Self::load(form, &bytes)) {
                 Some(Ok(key)) => return Ok(key),
-                // The pass phrase opened the section, so its content is the reason, unless another pass phrase fits better.
+                // The pass phrase opened the section, so its content is the reason, unless another pass phrase fits
+                // better.
                 Some(Err(why)) => error = why,
                 None if error == KeyError::NoPassword => error = KeyError::BadDecrypt,
                 None => {}

@@ -251,7 +251,8 @@ fn basic(response: &[u8]) -> Result<Basic<'_>, OcspError> {
     };
     let mut data = Reader::new(tbs.content);
     data.optional(context(0))?;
-    // The signer is found by trying certificates, so the form of the responder ID (name or key hash) is all that is checked.
+    // The signer is found by trying certificates, so the form of the responder ID (name or key hash) is all that is
+    // checked.
     if !matches!(data.element()?.tag, BY_NAME | BY_KEY) {
         return Err(OcspError::Malformed);
     }

@@ -240,8 +240,8 @@ impl<'a> Reader<'a> {
             };
             match annotation.mapping {
                 Mapping::Location(directive, kind) => {
-                    // Ignoring an invalid value of one of these annotations would weaken a protection: the certificate would not be
-                    // verified, or one of two access rules would suffice or be missing.
+                    // Ignoring an invalid value of one of these annotations would weaken a protection: the certificate
+                    // would not be verified, or one of two access rules would suffice or be missing.
                     let protects = matches!(name, "proxy-ssl-verify" | "satisfy");
                     let words = if protects {
                         self.required(name, |text| kind.words(text))

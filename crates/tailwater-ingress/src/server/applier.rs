@@ -355,7 +355,8 @@ impl Applier {
             self.options.unavailable = unavailable;
             return;
         }
-        // The controller cannot probe ports where the server is, so unavailable ports are tried again with the next change.
+        // The controller cannot probe ports where the server is, so unavailable ports are tried again with the next
+        // change.
         let skeleton = site::build(snapshot, ingresses, &self.options).skeleton();
         if skeleton == self.tried {
             self.options.unavailable = unavailable;

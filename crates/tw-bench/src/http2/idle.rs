@@ -61,7 +61,8 @@ fn measure(contestant: &Contestant, count: usize, streams: u32) -> Outcome<(f64,
         (0..count)
             .map(|_| {
                 let mut client = Frames::connect(running.addr())?;
-                // A request that is answered in full comes first, because a connection without one is not an idle one yet.
+                // A request that is answered in full comes first, because a connection without one is not an idle one
+                // yet.
                 client.send(get(1, "/1k", &[]))?;
                 client.wait(kind::DATA)?.ok_or("the server has closed")?;
                 client.send(frame(kind::SETTINGS, 0, 0, &NO_WINDOW))?;

@@ -65,7 +65,8 @@ impl Shard {
         if self.slot(at).is_some_and(|slot| slot.queue == Queue::Ghost) {
             self.move_to(at, Queue::Main);
         }
-        // The slot gets the record before the compact entry is removed, so that the segment is never seen without entries.
+        // The slot gets the record before the compact entry is removed, so that the segment is never seen without
+        // entries.
         let checked = self.segments.checked(entry.address.segment);
         self.change_file(at, |slot| {
             let since = slot.since;

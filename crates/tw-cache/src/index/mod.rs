@@ -295,7 +295,8 @@ impl Index {
     /// the key even if it has no entry.
     pub fn purge(&self, key: Key) -> PurgeOutcome {
         self.with(key, |shard, hash| {
-            // The number is taken under the lock, as for claims: each fill of this key is wholly before or wholly after the purge.
+            // The number is taken under the lock, as for claims: each fill of this key is wholly before or wholly after
+            // the purge.
             let sequence = self.sequence.next();
             let Some(at) = shard.find(hash, key) else {
                 return PurgeOutcome { sequence, gone: None, is_placing: false };

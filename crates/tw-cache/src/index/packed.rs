@@ -69,8 +69,8 @@ impl Index {
             };
             let is_same = before.address == address;
             if is_same || before.is_unseen {
-                // The address that a snapshot had for this entry is outdated, or its record is loaded on its own. A record that was
-                // validated meanwhile has another revision than its row in the snapshot.
+                // The address that a snapshot had for this entry is outdated, or its record is loaded on its own. A
+                // record that was validated meanwhile has another revision than its row in the snapshot.
                 let is_own = is_same && before.is_own;
                 let revision = if is_own { before.revision } else { revision };
                 let lately = before.lately;

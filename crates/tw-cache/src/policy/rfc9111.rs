@@ -104,7 +104,8 @@ pub(super) fn allows(
     terms: &StoreSettings,
 ) -> Result<(), NoStoreReason> {
     let says = &control.says;
-    // Section 5.2.2.3: a cache that understands the status ignores `no-store`; one that does not, does not store the response.
+    // Section 5.2.2.3: a cache that understands the status ignores `no-store`; one that does not, does not store the
+    // response.
     if says.has(Directives::MUST_UNDERSTAND) {
         if !is_understood(response.status) {
             return Err(NoStoreReason::NotUnderstood);
@@ -123,8 +124,8 @@ pub(super) fn allows(
     if has_authorization && !is_for_all && !says.has(Directives::MUST_REVALIDATE) {
         return Err(NoStoreReason::Authorization);
     }
-    // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. A cookie of one client never reaches another
-    // one, unless the directives exclude it from the stored response, or the operator allows it.
+    // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. A cookie of one client
+    // never reaches another one, unless the directives exclude it from the stored response, or the operator allows it.
     let is_left_out = says.no_cache.has(b"Set-Cookie") || says.private.has(b"Set-Cookie");
     let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(IgnoredFields::SET_COOKIE);
     if sets_cookie && !is_left_out {

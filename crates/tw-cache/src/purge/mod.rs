@@ -175,7 +175,8 @@ impl Purges {
         }
         let lists = self.lists.lock();
         match lists.of(subject).purges(sequence) {
-            // The entry was found in the index before a sweep, which has removed or confirmed it since; which of the two is not remembered.
+            // The entry was found in the index before a sweep, which has removed or confirmed it since; which of the
+            // two is not remembered.
             _ if sequence < lists.forgotten => Verdict::Purged(Purge::Hard),
             Some(purge) => Verdict::Purged(purge),
             // `latest` was loaded before the lock, so purges added in between are checked again by the next request.

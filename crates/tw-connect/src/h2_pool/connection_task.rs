@@ -157,8 +157,8 @@ impl ConnectionTask {
             }
             let has_left = match self.io.poll_write(&self.connection, cx) {
                 Poll::Ready(Err(error)) => {
-                    // The server may have sent something before, which the loop has not been notified of yet. It will be notified of the
-                    // end, too.
+                    // The server may have sent something before, which the loop has not been notified of yet. It will
+                    // be notified of the end, too.
                     self.unsent = Some(error);
                     self.stage = TaskStage::Unwritable;
                     self.deadline.set(LAST_WAIT);

@@ -136,7 +136,8 @@ pub fn host_and_port(text: &str) -> Option<(&str, &str)> {
 /// # Errors
 /// Message in nginx's words.
 pub fn named(text: &str, service: Option<&str>, usual: Option<u16>) -> Result<Server, String> {
-    // The text is not by the author of the configuration, so a name has to be a host name, and a path must not have control characters.
+    // The text is not by the author of the configuration, so a name has to be a host name, and a path must not have
+    // control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let mut place = place(text, usual.or(service.map(|_| SERVICE_PORT)))?;
     match &mut place {

@@ -354,7 +354,8 @@ impl<A: Application> Running<A> {
                 let mut rest = message.bytes;
                 loop {
                     let (bytes, behind) = rest.split_at(size.min(rest.len()));
-                    // A panic with one datagram must not keep the loop from receiving the next; the panic hook has logged it.
+                    // A panic with one datagram must not keep the loop from receiving the next; the panic hook has
+                    // logged it.
                     let _ = catch_unwind(AssertUnwindSafe(|| {
                         self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen, ecn });
                     }));

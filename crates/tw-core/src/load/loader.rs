@@ -270,7 +270,8 @@ impl<'a> Loader<'a> {
             if module.takes_ifs()
                 && let Err(error) = module.take_if(outer.of(at), inner.of(at), node, &mut self.cx(context))
             {
-                // The directives in the block were checked before; the variables that it defines must not be reported as unknown.
+                // The directives in the block were checked before; the variables that it defines must not be reported
+                // as unknown.
                 self.mistakes.expect_definitions(node);
                 self.mistakes.add(self.advised(error, node));
                 return IfBlock::Rejected;

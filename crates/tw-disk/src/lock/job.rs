@@ -113,7 +113,8 @@ impl Work {
         let mut pages = locks.room_for(meta.size, pool).ok_or(Refusal::Full)?;
         // Read before the mapping: while a lock reads from a disk, other threads cannot get memory.
         read_through(inner, fd, meta.size)?;
-        // This read is for the loops, which may send the file only if that writes no access time: it shows whether it ever does.
+        // This read is for the loops, which may send the file only if that writes no access time: it shows whether it
+        // ever does.
         let _ = inner.access_time.read_by_job(fd, || os::read(fd, 0, &mut [0; 1]));
         let mapped = MappedFile::new(fd.as_fd(), meta.size as usize).map_err(|_| Refusal::Kernel)?;
         let locked = mapped.lock();

@@ -138,7 +138,8 @@ impl Tree {
 
     fn free_if_unused(&mut self, ino: u64) {
         if self.inodes.get(&ino).is_some_and(|inode| inode.links == 0 && inode.opens == 0) {
-            // A file whose removal is not durable yet may come back after a power failure, so its durable content stays.
+            // A file whose removal is not durable yet may come back after a power failure, so its durable content
+            // stays.
             let is_needed =
                 self.inodes.values().any(|dir| dir.safe_names.values().any(|&named| named == ino))
                     || self.changes.iter().flatten().any(|(_, _, named)| *named == Some(ino));
@@ -229,7 +230,8 @@ impl Tree {
         let kept = rng.below(self.changes.len() as u64 + 1) as usize;
         self.keep_changes(kept);
         self.changes.clear();
-        // Inodes are visited in numerical order, because a hash map has none, and the same seed must give the same result.
+        // Inodes are visited in numerical order, because a hash map has none, and the same seed must give the same
+        // result.
         let mut inos: Vec<u64> = self.inodes.keys().copied().collect();
         inos.sort_unstable();
         for ino in &inos {

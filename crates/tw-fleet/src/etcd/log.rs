@@ -212,7 +212,8 @@ impl LogReader for EtcdReader {
                         records.push(self.api.record(&event.kv, 0)?);
                     }
                 }
-                // No event has arrived: the log has no new record, or the watch is dead. In the second case the keys are read again.
+                // No event has arrived: the log has no new record, or the watch is dead. In the second case the keys
+                // are read again.
                 Err(_) if self.api.last().await?.number >= self.next => self.watch = None,
                 Err(_) => {}
             }

@@ -130,7 +130,8 @@ impl StoreWatch for BucketWatch {
             let Some(place) = record(&message) else {
                 return Err(EngineError::Lost("a value of the store has no version".to_owned()));
             };
-            // Only the last value of each key is delivered, so a message with no others pending completes the beginning.
+            // Only the last value of each key is delivered, so a message with no others pending completes the
+            // beginning.
             self.is_complete |= place.pending == 0;
             let value = if message.header(OPERATION).is_some() { None } else { message.payload };
             let key = message.subject.strip_prefix(&self.keys);

@@ -144,7 +144,8 @@ fn small_fleets_apply_every_purge_or_are_stale() {
 fn acknowledged_writes_that_are_lost_are_published_again() {
     let mut world = World::new(5, 3);
     world.run(2 * SECOND);
-    // The engine acknowledges to node 0, whose reader gets nothing any more: the record is lost before any node has read it.
+    // The engine acknowledges to node 0, whose reader gets nothing any more: the record is lost before any node has
+    // read it.
     let before = world.server.content.borrow().clone();
     world.server.delivers.set(false);
     world.order(0, 1);

@@ -159,8 +159,8 @@ fn hundred_nodes_let_the_whole_rate_pass_and_no_more() {
     clients.ask(3, &demand, 3 * SECOND);
     let passed = clients.ask(3, &demand, 5 * SECOND);
     assert!((0.97..=1.03).contains(&passed), "{passed}");
-    // The demand moves to another node. That node has an equal share until its announcement has come back, and a growing share while the
-    // demand of the first node is forgotten.
+    // The demand moves to another node. That node has an equal share until its announcement has come back, and a
+    // growing share while the demand of the first node is forgotten.
     demand.swap(17, 71);
     let passed: Vec<f64> = (0..5).map(|_| clients.ask(3, &demand, SECOND)).collect();
     println!("moved to another of 100 nodes, second by second: {passed:?}");
@@ -209,7 +209,8 @@ fn client_that_moves_all_the_time_gets_no_more_than_the_rate() {
             passed += clients.ask(1, &demand, Duration::from_millis(move_ms)) / moves as f64;
         }
         println!("moves every {move_ms} ms among 10 nodes: {passed}");
-        // Less passes, because a node whose demand the others do not know has an equal share, which is used a tenth of the time.
+        // Less passes, because a node whose demand the others do not know has an equal share, which is used a tenth of
+        // the time.
         assert!((0.02..=1.0).contains(&passed), "{move_ms}: {passed}");
     }
     // Requests that go to all nodes in turn find all of the rate.

@@ -149,8 +149,8 @@ impl AuthRequest {
         };
         let mut challenges = all(&part.response.fields);
         if challenges.is_empty() {
-            // The challenges may be missing in the response of the subrequest, because they are hidden or an error page replaces it. They
-            // are then taken from the upstream response.
+            // The challenges may be missing in the response of the subrequest, because they are hidden or an error page
+            // replaces it. They are then taken from the upstream response.
             challenges = all(&part.upstream.answer.fields);
         }
         let status = part.response.status;

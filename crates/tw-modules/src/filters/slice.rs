@@ -274,8 +274,8 @@ impl Slices {
             if current.at > current.end {
                 return Err(broken(r, "longer"));
             }
-            // The range of the piece that the client wants, relative to the beginning of the piece. Pieces fit into memory, so the casts
-            // are exact.
+            // The range of the piece that the client wants, relative to the beginning of the piece. Pieces fit into
+            // memory, so the casts are exact.
             let from = self.at.clamp(begin, current.at) - begin;
             let to = self.end.clamp(begin + from, current.at) - begin;
             self.at += to - from;

@@ -210,7 +210,8 @@ fn header_is_parsed_alike_in_any_pieces() {
         for end in 0..=sent.len() {
             let found = parse(&sent[..end]);
             match &first_result {
-                // A result does not change with the bytes that follow; only the text of an error may show more of the line.
+                // A result does not change with the bytes that follow; only the text of an error may show more of the
+                // line.
                 Some(Ok(header)) => assert_eq!(found.as_ref(), Ok(header), "{}", sent.escape_ascii()),
                 Some(Err(_)) => assert!(found.is_err(), "{}", sent.escape_ascii()),
                 None => first_result = (found != Ok(None)).then_some(found),

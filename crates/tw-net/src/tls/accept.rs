@@ -93,8 +93,8 @@ impl ClientHelloReader {
                 self.acceptor.read_tls(&mut bytes).map_err(HandshakeError::Io)?;
                 match self.acceptor.accept() {
                     Ok(None) => {}
-                    // Bytes behind the ClientHello are not needed: they belong to a hello that has to be repeated, or are early data, which
-                    // the acceptor has already.
+                    // Bytes behind the ClientHello are not needed: they belong to a hello that has to be repeated, or
+                    // are early data, which the acceptor has already.
                     Ok(Some(accepted)) => return Ok(Some(ClientMessage::Hello(Box::new(accepted)))),
                     Err((error, alert)) => {
                         // The alert is lost if the peer takes no bytes.

@@ -156,7 +156,8 @@ fn locations(
             let name = String::from_utf8_lossy(&name[1..]);
             let predicate = cx.vars.bind(&name, Some(scope.span));
             server.built.plans[inner_plan.0 as usize].predicate = Some(predicate);
-            // The predicate is evaluated before the location is chosen, so the plan of the server prepares its variables.
+            // The predicate is evaluated before the location is chosen, so the plan of the server prepares its
+            // variables.
             let prepared = std::mem::replace(&mut cx.vars.prepared, prepared);
             server.built.plans[server.plan.0 as usize].prepared.0 |= prepared.0;
         }

@@ -203,7 +203,8 @@ impl HttpBlocks {
                 );
             }
             Pattern::Prefix { uri, .. } => uri,
-            // As in nginx, a location with a regular expression may contain only other regular expressions and predicates.
+            // As in nginx, a location with a regular expression may contain only other regular expressions and
+            // predicates.
             Pattern::Regex(regex) => regex.pattern().as_bytes(),
             Pattern::Predicate(_) => b"",
         };

@@ -34,8 +34,8 @@ impl ChainLink<'_> {
     pub(super) fn is_authority(&self) -> bool {
         match self.cert.extensions.basic_constraints {
             Some(constraints) => constraints.is_ca,
-            // Certificates before version 3 cannot mark an authority, and later ones may have only a key usage; trusting one is a decision
-            // of the operator.
+            // Certificates before version 3 cannot mark an authority, and later ones may have only a key usage;
+            // trusting one is a decision of the operator.
             None => {
                 let says_so = self.cert.extensions.key_usage.is_some_and(|bits| bits & KEY_CERT_SIGN != 0);
                 self.source == Source::Trusted

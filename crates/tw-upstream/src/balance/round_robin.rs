@@ -17,7 +17,8 @@ pub(super) fn choose<'a>(view: &View<'a>, selection: &PeerSelection) -> Option<&
         return bound.or_else(only);
     }
     if let Some(peer) = bound {
-        // Bound requests must not keep other requests from the peer for ever: below this bound its current weight is not reduced further.
+        // Bound requests must not keep other requests from the peer for ever: below this bound its current weight is
+        // not reduced further.
         let others = view.tier.total_weight.saturating_sub(u64::from(peer.params.weight));
         let low = i64::try_from(others).unwrap_or(i64::MAX).saturating_mul(WHOLE_STEP);
         if peer.state.current.load(Relaxed) <= -low {

@@ -119,7 +119,8 @@ fn recovered_peer_regains_its_share_gradually() {
         }
     };
     assert_eq!(lease.done(PeerOutcome::Success, 7000), PeerChange::Recovered);
-    // In the middle of each quarter the peer gets an eighth, three eighths, … of the requests of the other one, out of a thousand.
+    // In the middle of each quarter the peer gets an eighth, three eighths, … of the requests of the other one, out of
+    // a thousand.
     for (now, expected) in [(8250, 111), (10_750, 273), (13_250, 385), (15_750, 467), (17_000, 500)] {
         let ones = turns(&group, 1000, now).iter().filter(|n| **n == 1).count();
         assert!(ones.abs_diff(expected) < 9, "{now}: {ones}");

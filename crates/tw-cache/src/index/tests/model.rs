@@ -182,7 +182,8 @@ impl Pair {
         } else {
             let could: usize = self.model.values().filter(|entry| entry.claims == 0).count();
             assert!(taken as u64 <= count);
-            // Held entries count as used now. Where all others were used in this second as well, held ones may precede them in the queue.
+            // Held entries count as used now. Where all others were used in this second as well, held ones may precede
+            // them in the queue.
             let is_in_the_way = self.model.values().all(|entry| entry.used == self.now);
             assert!(taken as u64 == count || could == 0 || is_in_the_way, "{taken} of {count}, {could} left");
         }

@@ -147,8 +147,8 @@ impl HashKind {
                 None => Some(5_000),
             },
             Self::Yescrypt => {
-                // crypt(3) writes only the parameters N and r. Hashes with further parameters are refused because of the time that they may
-                // take.
+                // crypt(3) writes only the parameters N and r. Hashes with further parameters are refused because of
+                // the time that they may take.
                 let text = text(field(hash)?).filter(|text| text.len() <= 4)?;
                 let params: yescrypt::Params = text.parse().ok()?;
                 let size = params.n().checked_mul(128 * u64::from(params.r()))?;

@@ -233,7 +233,8 @@ impl RequestedKeys {
             return Ok(keys);
         }
         let uri = self.uri.value(r);
-        // Subrequests are checked in the preaccess phase, too, so the location of the keys must not ask itself for keys endlessly.
+        // Subrequests are checked in the preaccess phase, too, so the location of the keys must not ask itself for keys
+        // endlessly.
         if r.extensions.get::<KeyRequest>().is_some_and(|outer| outer.is_running.get()) {
             let shown = Text(&uri);
             return Err(KeyFailure::Unusable(format!(

@@ -105,8 +105,8 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
     if metadata.names_issuer && login::arg(r, b"iss").is_none() {
         return refuse(r, &CallbackError::Issuer);
     }
-    // The requests to the provider precede the limits of a location, and any client can cause them by beginning a login, so they wait in a
-    // queue of their own.
+    // The requests to the provider precede the limits of a location, and any client can cause them by beginning a
+    // login, so they wait in a queue of their own.
     let Ok(mut ticket) = provider.logins.enter(ClientKey::of(r.client_addr())) else {
         return try_later(r, format_args!("OpenID provider: too many logins wait"));
     };

@@ -145,7 +145,8 @@ pub(super) fn life_of(
     let until = id_token.and_then(|token| token.claims().get("exp")?.as_f64());
     let id = until.map(|until| until - now.secs as f64 - f64::from(now.msec) / 1000.0);
     let secs = [access, id].into_iter().flatten().min_by(f64::total_cmp)?;
-    // With a lifetime of zero the provider is asked once a second at most; with one of a million years it is not asked at all.
+    // With a lifetime of zero the provider is asked once a second at most; with one of a million years it is not asked
+    // at all.
     Duration::try_from_secs_f64(secs.max(1.0)).ok()
 }
 

@@ -127,8 +127,8 @@ impl LockTable {
         let mut found: Vec<&Lock> = self.at(path).iter().collect();
         let mut next = parent(path).filter(|_| path.len() <= PATH_MAX);
         while let Some(outer) = next {
-            // Find the last locked path, in order, that may be `outer` or lie above it. A locked path above `outer` is no longer than their
-            // common prefix.
+            // Find the last locked path, in order, that may be `outer` or lie above it. A locked path above `outer` is
+            // no longer than their common prefix.
             let range = (Bound::Unbounded, Bound::Included(outer));
             let Some((known, locks)) = self.by_path.range::<[u8], _>(range).next_back() else { break };
             if **known == *outer {

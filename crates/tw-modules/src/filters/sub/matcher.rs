@@ -244,8 +244,8 @@ impl Replacer {
     fn settle(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         while let Some(&(byte, found)) = self.held.front() {
             let state = &self.words.nodes[self.state as usize];
-            // The path from the root to the state spells the last bytes held. If it spells all of them, the first byte may still begin a
-            // longer match.
+            // The path from the root to the state spells the last bytes held. If it spells all of them, the first byte
+            // may still begin a longer match.
             if state.depth as usize == self.held.len() && found >= state.best_below {
                 return;
             }

@@ -474,7 +474,8 @@ async fn by_pool(
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     let working = budget.begin_work(bytes, budget::available()).await;
-    // The job has a lower class than requests that wait for the disk. It has an account of its own, because the request's is for disk jobs.
+    // The job has a lower class than requests that wait for the disk. It has an account of its own, because the
+    // request's is for disk jobs.
     let mut account = Account::new(JobClass::Fill, JobSource::of(b"content coding"));
     let supply = supply();
     let job = move || {

@@ -249,7 +249,8 @@ impl FileTable {
         while closed < EXHAUSTED_CLOSE {
             let largest = tables.iter_mut().max_by_key(|table| table.len());
             let Some(entry) = largest.and_then(Table::evict) else { break };
-            // A file that a response still reads stays open until that response ends, so its eviction frees no descriptor yet.
+            // A file that a response still reads stays open until that response ends, so its eviction frees no
+            // descriptor yet.
             closed +=
                 usize::from(matches!(&entry.found, OpenResult::File(file) if Rc::strong_count(file) == 1));
             let_go(hot, &entry);

@@ -48,8 +48,8 @@ pub(crate) fn delimiter(r: &Request) -> Delimiter {
     match r.response.content_length {
         _ if matches!(r.response.status, 100..=199 | 204 | 304) => Delimiter::None,
         Some(_) => Delimiter::Length,
-        // RFC 9112 section 6.1 allows to leave `Transfer-Encoding` out of a response to HEAD, as nginx does. The framing of a GET would
-        // depend on its content.
+        // RFC 9112 section 6.1 allows to leave `Transfer-Encoding` out of a response to HEAD, as nginx does. The
+        // framing of a GET would depend on its content.
         None if r.method() == Method::Head => Delimiter::None,
         None if may_be_chunked(r) => Delimiter::Chunked,
         None => Delimiter::Close,

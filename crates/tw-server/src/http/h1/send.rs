@@ -120,8 +120,9 @@ pub(crate) fn inform(conn: &Http1Connection, r: &mut Request) {
 }
 
 fn failed(conn: &Http1Connection, r: &mut Request, failure: &SendError) {
-    // Request bytes that nobody reads would make the kernel reset the connection, and the client would lose what it has not read yet; hence
-    // the lingering close. A TLS connection is aborted, because a `close_notify` would make the truncated response look complete.
+    // Request bytes that nobody reads would make the kernel reset the connection, and the client would lose what it has
+    // not read yet; hence the lingering close. A TLS connection is aborted, because a `close_notify` would make the
+    // truncated response look complete.
     let lingers = matches!(failure, SendError::Body(_)) && conn.transport.is_plain();
     r.state.after = if lingers { After::Close } else { After::Abort };
     failure.log(r);
@@ -276,8 +277,8 @@ async fn pull(
             Ok(Some(piece)) => piece,
             Ok(None) => break,
             Err(failure @ SendError::Body(_)) if !holds => {
-                // Bytes made before the failure are still sent, at the pace of the client; the missing end of the body tells it that the
-                // response is truncated.
+                // Bytes made before the failure are still sent, at the pace of the client; the missing end of the body
+                // tells it that the response is truncated.
                 return write_all(r, conn, out.into(), timeout, pace).await.and(Err(failure));
             }
             Err(failure) => return Err(failure),

@@ -282,7 +282,8 @@ async fn send_cold(
 ) -> Result<ColdSender, SendError> {
     let files = &r.plan().core.files;
     let size = want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-    // Files with checksums are read, not sent by `sendfile`, because the checksums of bytes from the disk have to be compared.
+    // Files with checksums are read, not sent by `sendfile`, because the checksums of bytes from the disk have to be
+    // compared.
     let is_sent_by_pool = span.file.check().is_none()
         && files.sendfile
         && sender == ColdSender::Pool

@@ -54,8 +54,8 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
             }
         }
         if conn.client.event_loop.connections.is_stopping() {
-            // The client may not know yet that the connection closes. Requests that it still sends would cause a reset, which discards
-            // responses that it has not read yet.
+            // The client may not know yet that the connection closes. Requests that it still sends would cause a reset,
+            // which discards responses that it has not read yet.
             Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
         }
     }

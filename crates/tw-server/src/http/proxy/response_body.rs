@@ -199,7 +199,8 @@ impl<C: Codec> ResponseBody<C> {
             }
         };
         log_warnings(r, self.warnings(), AttemptStage::ReadingBody);
-        // Bytes received before a failure are passed to the client first; the failure is reported when the next piece is asked for.
+        // Bytes received before a failure are passed to the client first; the failure is reported when the next piece
+        // is asked for.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.result.is_ok());
         if next.is_none() || is_whole {
             self.report(r)?;
@@ -314,7 +315,8 @@ impl<C: Codec> Pull for ResponseBody<C> {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            // Whether or not the response is read, the server gets the rest of its request, or learns that there is none.
+            // Whether or not the response is read, the server gets the rest of its request, or learns that there is
+            // none.
             exchange.sending.drive(cx);
             if exchange.sending.has_failed() {
                 return self.end(Err(UpstreamFailure::Unsent));
@@ -331,7 +333,8 @@ impl<C: Codec> Pull for ResponseBody<C> {
                     Ok(Capacity::Room) => true,
                     Ok(Capacity::Full) => false,
                     Err(error) => {
-                        // Without a file the client gets the response as fast as it can take it, which is what happens from now on.
+                        // Without a file the client gets the response as fast as it can take it, which is what happens
+                        // from now on.
                         ahead.warnings.push(format!(
                             "{error} while buffering upstream response, which goes on unbuffered"
                         ));
@@ -447,8 +450,8 @@ fn poll_exchange<C: Codec>(
             Event::End => return Poll::Ready(Ok(None)),
             Event::NeedMore | Event::Interim | Event::Head => {}
         }
-        // The bytes read held nothing of the body, such as chunk framing. An upstream server may send any number of them, so other tasks
-        // get their turn.
+        // The bytes read held nothing of the body, such as chunk framing. An upstream server may send any number of
+        // them, so other tasks get their turn.
         if read_len > 0 && !event_loop.budget.may_copy(read_len) {
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -166,8 +166,8 @@ impl ResponseBuffer {
             let piece = writing.pieces.pop(want);
             writing.taken += piece.as_ref().map_or(0, |piece| piece.len() as u64);
             if writing.pieces.is_empty() {
-                // All pieces of the write were taken from memory. A job that has begun still writes to that file, so the next write uses
-                // another one.
+                // All pieces of the write were taken from memory. A job that has begun still writes to that file, so
+                // the next write uses another one.
                 (self.writing, self.file) = (None, None);
             }
             if piece.is_some() {

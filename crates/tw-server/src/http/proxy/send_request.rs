@@ -280,7 +280,8 @@ async fn send(
 ) -> Result<(), SendError> {
     let OutgoingBody { event_loop, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
     let mut head = Some(head);
-    // A body that was read in advance stays in its buffer; only a body that still arrives is copied for another attempt.
+    // A body that was read in advance stays in its buffer; only a body that still arrives is copied for another
+    // attempt.
     let mut is_kept = lent.body.is_coming();
     let mut is_over = false;
     while !is_over {
@@ -324,8 +325,8 @@ async fn send(
         write(&connection, &mut parts, timeout).await?;
         // The buffers are reused.
         parts.into_iter().for_each(|part| event_loop.buffers.give_back_bytes(part));
-        // Other tasks run first, after which more of the body is at hand. Once this turn has copied enough, sending goes on in the next
-        // one.
+        // Other tasks run first, after which more of the body is at hand. Once this turn has copied enough, sending
+        // goes on in the next one.
         match event_loop.budget.may_copy(size) {
             _ if is_over => {}
             true => tw_rt::requeue().await,

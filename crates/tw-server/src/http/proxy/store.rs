@@ -262,8 +262,8 @@ impl StoreCopy {
                 self.buffer.keep_file();
                 Ok(())
             }
-            // The store is on another file system, so the copy is copied to a name beside its own. The first copy is removed with the
-            // spool.
+            // The store is on another file system, so the copy is copied to a name beside its own. The first copy is
+            // removed with the spool.
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 let number = NEXT_COPY.fetch_add(1, Relaxed);
                 let copy_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();

@@ -90,7 +90,8 @@ impl Upgraded for Tunnel {
             match relayed.result {
                 Ok(_) => {
                     r.costs.sent.complete = true;
-                    // Bytes that the client still sends must not cause a reset, which would discard data that it has not read yet.
+                    // Bytes that the client still sends must not cause a reset, which would discard data that it has
+                    // not read yet.
                     r.state.after = After::Close;
                 }
                 Err(failure) => match failure.error().filter(|error| error.kind() != io::ErrorKind::TimedOut)

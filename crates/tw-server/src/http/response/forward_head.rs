@@ -109,7 +109,8 @@ pub(crate) fn forward_head(
             continue;
         }
         match known {
-            // The type is kept as written, with its parameters, because a filter that changes one of them expects it there.
+            // The type is kept as written, with its parameters, because a filter that changes one of them expects it
+            // there.
             Some(Known::ContentType) => {
                 (r.response.content_type, r.response.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }

@@ -46,7 +46,8 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
                 return Ok(Body::Empty);
             }
             ConditionOutcome::PreconditionFailed => {
-                // A 412 response carries nothing of the selected response, whether that is a file or comes from a cache.
+                // A 412 response carries nothing of the selected response, whether that is a file or comes from a
+                // cache.
                 r.response.reset(412);
                 return Err(412);
             }

@@ -147,7 +147,8 @@ impl<'c> ConnectionRequests<'c> {
 
     fn begin(&mut self, mut answering: LocalFuture<'static, ()>, cx: &mut Context<'_>) {
         let client = self.client;
-        // Most requests never wait and need no task. But the requests of one client must not precede those of all others.
+        // Most requests never wait and need no task. But the requests of one client must not precede those of all
+        // others.
         if client.event_loop.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;
         }

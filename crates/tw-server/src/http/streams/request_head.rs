@@ -160,7 +160,8 @@ fn read(
     if let Some(other) = other {
         push_upgrade_fields(&mut r.head, other, limits)?;
     }
-    // Data that follows a CONNECT request belongs to the tunnel and is not the content of the request (RFC 9113 section 8.5).
+    // Data that follows a CONNECT request belongs to the tunnel and is not the content of the request (RFC 9113 section
+    // 8.5).
     let content = if list.ends() || is_connect(list) { Content::None } else { Content::Follows };
     let ended = r.head.end_list(content, limits);
     if authority.is_none() {

@@ -237,7 +237,8 @@ impl<S: RequestStream> Sending<S> {
             match poll_once(next.as_mut()).await {
                 Poll::Ready(piece) => return Ok(piece?.map(|piece| (piece, permit))),
                 Poll::Pending => {
-                    // Other streams have their turn while this one waits for its body, and all frames made so far are sent.
+                    // Other streams have their turn while this one waits for its body, and all frames made so far are
+                    // sent.
                     drop(permit);
                     flush(&*self.stream, (&self.waits, self.limits), sent).await?;
                     next.await?
