@@ -341,7 +341,7 @@ impl Task {
         let end = new.validity().1;
         plan.wanted.slot.set(new);
         plan.follow();
-        // Whatever dates the certificate and its authority give, it is not replaced at once.
+        // A new certificate is not replaced at once, whatever dates it and the authority give.
         plan.earliest = now() + rest_after(end.saturating_sub(now()));
         let name = plan.wanted.name();
         self.log(

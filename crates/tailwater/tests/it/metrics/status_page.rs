@@ -201,7 +201,7 @@ fn stall_is_shown_with_its_cause() {
     let words = words(&document);
     let says = |text: &str| words.contains(text);
     let is_headline = says("A loop was blocked ") || says("A loop computed too long ");
-    // Whatever made a turn long, other clients waited meanwhile.
+    // Other clients waited during a long turn, no matter what made it long.
     assert!(is_headline || says("The machine was busy: "), "{words}");
     assert_ne!(is_headline, says("No loop was ever blocked"), "{words}");
     // Which stalls are the newest depends on the load of the machine: with so low a threshold, the page's own requests
