@@ -11,13 +11,13 @@ use crate::support::metrics::metric;
 use crate::support::{get, refusal, server};
 
 /// Connections that always have requests for the loop.
-const CONNECTIONS: usize = 128;
+const CONNECTIONS: usize = 64;
 /// Requests that each of them has sent before it reads.
-const PIPELINED: usize = 200;
+const PIPELINED: usize = 50;
 
 /// Keeps the loop at `addr` busy until `is_over`. Panics if a location without the limit refuses a request.
 fn flood(addr: SocketAddr, is_over: &AtomicBool) {
-    let request = "GET /unlimited HTTP/1.1\r\nHost: x\r\n";
+    let request = "GET /unlimited?digest=AAAAAAAAAAAAAAAAAAAAAA HTTP/1.1\r\nHost: x\r\n";
     let requests =
         format!("{}{request}Connection: close\r\n\r\n", format!("{request}\r\n").repeat(PIPELINED - 1));
     while !is_over.load(Relaxed) {
@@ -31,19 +31,24 @@ fn flood(addr: SocketAddr, is_over: &AtomicBool) {
 
 #[test]
 fn overloaded_loop_refuses_requests_until_the_load_is_over() {
-    let server = server()
-        .file("html/page", "served")
-        .file("html/teapot", "served")
-        .start(
-            "worker_processes 1; http { log_format status '$status $overload_status'; keepalive_requests 1000000;
+    // A digest of 64 KiB for each request keeps the loop busy, however little of the processor the clients get.
+    let text = "0123456789abcdef".repeat(64);
+    let conf =
+        "worker_processes 1; http { log_format status '$status $overload_status'; keepalive_requests 1000000;
              overload delay=5ms;
              server { listen 127.0.0.1:{port}; access_log logs/access.log status;
+                 set $text TEXT; set $long $text$text$text$text$text$text$text$text;
                  location / { error_page 503 /busy; }
                  location /busy { internal; return 200 busy; }
                  location /teapot { overload delay=5ms status=429; }
-                 location /unlimited { overload off; access_log off; return 200 unlimited; }
-                 location /metrics { overload off; access_log off; metrics; } } }",
-        )
+                 location /unlimited { overload off; access_log off;
+                     secure_link $arg_digest; secure_link_md5 $long$long$long$long$long$long$long$long;
+                     return 200 \"unlimited$secure_link\"; }
+                 location /metrics { overload off; access_log off; metrics; } } }";
+    let server = server()
+        .file("html/page", "served")
+        .file("html/teapot", "served")
+        .start(&conf.replace("TEXT", &text))
         .unwrap();
     assert_eq!(get(&server, "/page").text(), "served");
     let refused = || metric(&server, "overload_refused_total{delay=\"5\"}");
