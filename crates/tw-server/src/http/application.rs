@@ -24,7 +24,7 @@ use tw_rt::watch::Subject;
 use super::accept;
 use super::background_subrequest::BackgroundSubrequests;
 use super::cache;
-use super::cache::open_entries::OpenEntries;
+use super::cache::OpenEntries;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::generation::{Generation, GenerationRef};
