@@ -11,7 +11,6 @@
 mod acme_challenge;
 mod connection;
 mod destination;
-pub mod fleet;
 mod handshake;
 mod handshake_budget;
 mod host;

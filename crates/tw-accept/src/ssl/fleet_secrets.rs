@@ -5,9 +5,8 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_fleet::find_encrypting_fleet;
 use tw_tls::{Clock, SharedSecrets};
-
-use crate::fleet::find_encrypting_fleet;
 
 /// Beginning of a parameter that names a fleet.
 const FLEET: &[u8] = b"fleet=";
@@ -27,7 +26,7 @@ pub fn fleet_secrets<P: Protocol>(
     cx: &Resolve<'_, P>,
 ) -> Result<Arc<SharedSecrets>, ConfError> {
     let name = word.bytes.strip_prefix(FLEET).unwrap_or_default();
-    Ok(find_encrypting_fleet(name, word.span, what, cx)?.use_secrets())
+    Ok(find_encrypting_fleet(name, word.span, what, |name| cx.find(name))?.use_secrets())
 }
 
 /// Clock of keys with a lifetime.

@@ -17,13 +17,12 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_accept::fleet::find_fleet;
 use tw_base::{Counter, FatalMutex};
 use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
-use tw_fleet::Fleet;
+use tw_fleet::{Fleet, find_fleet};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
@@ -204,7 +203,7 @@ impl Cache {
         }
         let fleet = match raw.fleet() {
             None => None,
-            Some((name, at)) => Some(find_fleet(name, at, cx)?),
+            Some((name, at)) => Some(find_fleet(name, at, |name| cx.find(name))?),
         };
         let name: Box<[u8]> = raw.name().into();
         let span = raw.span;
