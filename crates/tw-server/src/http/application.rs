@@ -8,7 +8,6 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tw_accept::quic::QuicEndpoints;
-use tw_accept::ssl;
 use tw_base::FatalCell;
 use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{
@@ -94,7 +93,7 @@ impl Http {
     fn new(core: Rc<LoopCore>, generation: &Generation) -> Self {
         let memory = &generation.memory;
         if generation.process.is_secured {
-            ssl::warm_up();
+            tw_tls_settings::warm_up();
         }
         // The limit is the process's, and every loop has a table.
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.process.main.worker_count().max(1));

@@ -12,7 +12,7 @@ use tw_core::module::Protocol;
 use tw_tls::Trust;
 use tw_tls::ocsp::{OcspError, Question, REPLY_SIZE_MAX, Reply, ResponderUrl, Status, responder};
 
-use crate::ocsp_client::OcspClient;
+use super::ocsp_client::OcspClient;
 
 /// Bytes that an entry counts against the size of a cache: a question has some 200.
 const ENTRY_SIZE: usize = 512;
@@ -31,29 +31,29 @@ tw_base::limits! {
 
 /// Certificates of a client that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checked {
+pub(crate) enum Checked {
     /// All of the chain except the root.
     All,
     /// The client's own.
     Leaf,
 }
 
-pub(super) const CHECKED: &[(&str, Option<Checked>)] =
+pub(crate) const CHECKED: &[(&str, Option<Checked>)] =
     &[("off", None), ("on", Some(Checked::All)), ("leaf", Some(Checked::Leaf))];
 
 /// `ssl_ocsp_cache`: name and size in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OcspCache {
+pub(crate) struct OcspCache {
     name: Box<[u8]>,
     size: usize,
 }
 
 /// Directives with nothing left unset.
 #[derive(Clone, Default)]
-pub(super) struct ClientOcspDirectives {
-    pub(super) checked: Option<Checked>,
-    pub(super) responder: Option<Word>,
-    pub(super) cache: Option<OcspCache>,
+pub(crate) struct ClientOcspDirectives {
+    pub(crate) checked: Option<Checked>,
+    pub(crate) responder: Option<Word>,
+    pub(crate) cache: Option<OcspCache>,
 }
 
 /// Settings of the check, with the cached responses.
@@ -120,7 +120,7 @@ impl StatusCache {
 }
 
 /// Parses `off` or `shared:NAME:SIZE`.
-pub(super) fn parse_cache(node: &Node) -> Result<Option<OcspCache>, ConfError> {
+pub(crate) fn parse_cache(node: &Node) -> Result<Option<OcspCache>, ConfError> {
     let word = node.arg(0)?;
     if word.is("off") {
         return Ok(None);
@@ -138,7 +138,7 @@ pub(super) fn parse_cache(node: &Node) -> Result<Option<OcspCache>, ConfError> {
 }
 
 /// Resolves the directives; `None` if the check is off.
-pub(super) fn resolve<P: Protocol>(
+pub(crate) fn resolve<P: Protocol>(
     written: &ClientOcspDirectives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Option<Arc<ClientOcsp>>, ConfError> {
@@ -158,7 +158,7 @@ pub(super) fn resolve<P: Protocol>(
 
 impl ClientOcsp {
     /// Checks a client's `chain`, which is trusted. With [`RevocationStatus::Failed`] comes the reason, in words of the log.
-    pub(crate) async fn check(
+    pub async fn check(
         &self,
         client: &impl OcspClient,
         (chain, trust): (&[CertificateDer<'_>], &Trust),

@@ -4,34 +4,15 @@
 //! them to the worker with the configuration. rustls defines what a server can accept and offer; the words of OpenSSL select
 //! among it.
 
-mod acme_certificate;
-pub mod certificate_file;
-mod certificate_metrics;
-mod certificate_resolver;
-mod client_authentication;
-mod client_ocsp;
-mod dynamic_certificate;
-pub mod fleet_secrets;
-mod key_log;
-mod late_key;
-mod preloaded_keys;
-mod server_tls;
-mod session_cache;
-mod sign_pool;
-pub(crate) mod stapling;
-mod ticket_keys_handover;
-mod tls_parameters;
-mod variables;
-mod watched_certificate;
+pub(crate) mod session_cache;
+pub(crate) mod sign_pool;
+pub(crate) mod tls_parameters;
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_acme::CurrentCertificate;
-use tw_conf::{
-    Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record,
-};
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Word, record};
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
 use tw_core::module::{Protocol, Settings};
@@ -40,41 +21,22 @@ use tw_core::session::Session;
 use tw_tls::ClientVerification;
 
 use self::session_cache::SessionCache;
-use crate::listen::AddressServers;
+use self::sign_pool::{POOL, SignPool};
+use self::tls_parameters::read_protocol_versions;
+use crate::certificates::certificate_file;
+use crate::certificates::certificate_metrics;
+use crate::certificates::dynamic_certificate::CertificateCache;
+use crate::ocsp::{client_ocsp, stapling};
+use crate::server::client_authentication::{self, ClientAuthentication};
+use crate::server::server_tls::{self, ServerTls};
 use crate::tls_info::TlsSession;
-
-pub use client_authentication::{ClientAuthentication, ClientRefusal};
-pub use client_ocsp::{ClientOcsp, RevocationStatus};
-pub use dynamic_certificate::{
-    CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, is_dynamic,
-};
-pub use key_log::KeyLogFile;
-pub use preloaded_keys::preload_keys;
-pub use server_tls::{ServerTls, warm_up};
-pub use sign_pool::{POOL, SignPool, default_pool, pool_settings};
-pub use stapling::Stapling;
-pub use ticket_keys_handover::{export_keys, inherit_keys};
-pub use tls_parameters::{TlsParameters, read_protocol_versions};
-pub use variables::TlsVariables;
-pub use watched_certificate::{CertificateFiles, CertificateVersion, WatchedCertificate, renew};
 
 tw_base::limits! {
     /// Limits of this module.
-    const HANDSHAKE_LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it.
     directive "ssl_handshake_timeout", "the session ends with status 500";
-}
-
-tw_base::limits! {
-    /// Limits of TLS settings.
-    pub const LIMITS;
-
-    use HANDSHAKE_LIMITS;
-    use server_tls::LIMITS;
-    use ticket_keys_handover::LIMITS;
-    use dynamic_certificate::LIMITS;
-    use client_ocsp::LIMITS;
 }
 
 /// Protocol of the configuration whose servers can use TLS.
@@ -136,45 +98,45 @@ enum Level {
 
 /// Directives with nothing left unset.
 #[derive(Clone)]
-struct Directives {
-    certificates: Vec<Word>,
-    keys: Vec<Word>,
-    password_file: Option<Word>,
-    certificate_cache: Option<Arc<CertificateCache>>,
-    certificate_watch: bool,
-    protocols: Vec<Word>,
-    ciphers: Option<Word>,
-    prefer_server_ciphers: bool,
-    ecdh_curve: Option<Word>,
-    buffer_size: usize,
-    session_cache: SessionCache,
-    session_timeout: Duration,
-    session_tickets: bool,
-    ticket_keys: Vec<Word>,
-    commands: Vec<(Word, Word)>,
-    reject_handshake: bool,
-    sign_pool: SignPool,
-    early_data: EarlyData,
-    handshake_timeout: Duration,
+pub(crate) struct Directives {
+    pub(crate) certificates: Vec<Word>,
+    pub(crate) keys: Vec<Word>,
+    pub(crate) password_file: Option<Word>,
+    pub(crate) certificate_cache: Option<Arc<CertificateCache>>,
+    pub(crate) certificate_watch: bool,
+    pub(crate) protocols: Vec<Word>,
+    pub(crate) ciphers: Option<Word>,
+    pub(crate) prefer_server_ciphers: bool,
+    pub(crate) ecdh_curve: Option<Word>,
+    pub(crate) buffer_size: usize,
+    pub(crate) session_cache: SessionCache,
+    pub(crate) session_timeout: Duration,
+    pub(crate) session_tickets: bool,
+    pub(crate) ticket_keys: Vec<Word>,
+    pub(crate) commands: Vec<(Word, Word)>,
+    pub(crate) reject_handshake: bool,
+    pub(crate) sign_pool: SignPool,
+    pub(crate) early_data: EarlyData,
+    pub(crate) handshake_timeout: Duration,
     /// Protocols instead of those of [`SecureProtocol::ALPN`].
-    alpn: Vec<Box<[u8]>>,
-    verify_client: Option<ClientVerification>,
-    verify_depth: u32,
-    client_certificate: Option<Word>,
-    trusted_certificate: Option<Word>,
-    crl: Option<Word>,
-    stapling: stapling::StaplingDirectives,
-    ocsp: client_ocsp::ClientOcspDirectives,
-    key_log: Option<Word>,
-    certificate_compression: bool,
+    pub(crate) alpn: Vec<Box<[u8]>>,
+    pub(crate) verify_client: Option<ClientVerification>,
+    pub(crate) verify_depth: u32,
+    pub(crate) client_certificate: Option<Word>,
+    pub(crate) trusted_certificate: Option<Word>,
+    pub(crate) crl: Option<Word>,
+    pub(crate) stapling: stapling::StaplingDirectives,
+    pub(crate) ocsp: client_ocsp::ClientOcspDirectives,
+    pub(crate) key_log: Option<Word>,
+    pub(crate) certificate_compression: bool,
 }
 
 /// Directives as written.
 #[derive(Default)]
 pub struct Raw {
     ssl_certificate: Setting<Vec<Word>>,
-    ssl_certificate_key: Setting<Vec<Word>>,
-    ssl_password_file: Setting<Word>,
+    pub(crate) ssl_certificate_key: Setting<Vec<Word>>,
+    pub(crate) ssl_password_file: Setting<Word>,
     ssl_certificate_cache: Setting<Option<Arc<CertificateCache>>>,
     ssl_certificate_watch: Setting<bool>,
     ssl_protocols: Setting<Vec<Word>>,
@@ -512,30 +474,6 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
         let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
         self.level == Level::Server || is_nothing
     }
-}
-
-/// Checks that handshakes can be done on an address: with the default server at least, unless that refuses all. `places` are those
-/// of a server's `listen … ssl` for the address, and of the server.
-///
-/// # Errors
-/// A server that lacks a certificate.
-pub(crate) fn require_certificates<'a, I: Copy, S: Session>(
-    group: &AddressServers<I>,
-    parameter: &str,
-    ssl: impl Fn(I) -> &'a Ssl<S>,
-    places: impl Fn(I) -> (Option<Span>, Option<Span>),
-) -> Result<(), ConfError> {
-    let others = if ssl(group.default_server).reject_handshake { &group.members[..] } else { &[] };
-    let mut needed = iter::once(group.default_server).chain(others.iter().copied());
-    let Some(lacking) = needed.find(|id| ssl(*id).tls.is_none()) else { return Ok(()) };
-    let message = format!("no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive");
-    let error = ConfError::new(message);
-    // Where TLS is asked for, by that server or by another one of the address.
-    let mut asking = iter::once(lacking).chain(group.members.iter().copied());
-    Err(match asking.find_map(|id| places(id).0).or(places(lacking).1) {
-        Some(span) => error.at(span),
-        None => error,
-    })
 }
 
 /// Reads names of protocols; ALPN has one byte for the length of each (RFC 7301).

@@ -8,7 +8,7 @@ use tw_tls::certificate::CertificateFields;
 use tw_tls::names::{self, AlgorithmName};
 use tw_tls::{Fingerprint, Verdict};
 
-use super::RevocationStatus;
+use crate::ocsp::client_ocsp::RevocationStatus;
 use crate::tls_info::{TlsInfo, TlsSession};
 
 /// Variables of TLS for the sessions of one protocol.

@@ -9,9 +9,9 @@ use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_tls::{Authorities, ClientVerification, Purpose, Trust, TrustError, Verdict};
 
-use super::Directives;
-use super::certificate_file::{crls, trusted};
-use super::client_ocsp::{self, ClientOcsp, RevocationStatus};
+use crate::certificates::certificate_file::{crls, trusted};
+use crate::directives::Directives;
+use crate::ocsp::client_ocsp::{self, ClientOcsp, RevocationStatus};
 use crate::tls_info::TlsInfo;
 
 /// Settings of client certificates: verification, trusted authorities, revocation.
@@ -66,7 +66,7 @@ impl ClientAuthentication {
 }
 
 /// Resolves the directives: settings, and names of authorities that clients are told; `None` if clients are not asked for a certificate.
-pub(super) fn resolve<P: Protocol>(
+pub(crate) fn resolve<P: Protocol>(
     written: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Option<(ClientAuthentication, Vec<DistinguishedName>)>, ConfError> {

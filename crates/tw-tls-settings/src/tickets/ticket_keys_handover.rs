@@ -36,7 +36,7 @@ static KEYS: FatalMutex<BTreeMap<u32, Weak<Tickets>>> = FatalMutex::new(BTreeMap
 static INHERITED: FatalMutex<BTreeMap<u32, Zeroizing<Vec<u8>>>> = FatalMutex::new(BTreeMap::new());
 
 /// Returns keys for tickets of a lifetime in seconds: those of the previous process, or new ones.
-pub(super) fn tickets(lifetime: u32, clock: Clock) -> Result<Tickets, TicketError> {
+pub(crate) fn tickets(lifetime: u32, clock: Clock) -> Result<Tickets, TicketError> {
     let inherited = INHERITED.lock().remove(&lifetime);
     match inherited.map(|state| Tickets::of_predecessor(&state, lifetime, clock.clone())) {
         Some(Ok(tickets)) => Ok(tickets),
@@ -46,7 +46,7 @@ pub(super) fn tickets(lifetime: u32, clock: Clock) -> Result<Tickets, TicketErro
 }
 
 /// Registers keys that are in use.
-pub(super) fn note(lifetime: u32, tickets: &Arc<Tickets>) {
+pub(crate) fn note(lifetime: u32, tickets: &Arc<Tickets>) {
     KEYS.lock().insert(lifetime, Arc::downgrade(tickets));
 }
 

@@ -10,13 +10,13 @@ use super::certificate_resolver::CertificateSource;
 struct ServedCertificate(CertificateSource);
 
 /// Makes the certificate known to metrics. ACME certificates have metrics of their own.
-pub(super) fn register<P: Protocol>(name: &str, source: &CertificateSource, cx: &mut Resolve<'_, P>) {
+pub(crate) fn register<P: Protocol>(name: &str, source: &CertificateSource, cx: &mut Resolve<'_, P>) {
     if !matches!(source, CertificateSource::Acme(_)) {
         cx.keep(name.as_bytes(), |_| false, || ServedCertificate(source.clone()));
     }
 }
 
-pub(super) const METRICS: &[Metric] = &[Metric {
+pub(crate) const METRICS: &[Metric] = &[Metric {
     name: "certificate_expiry_timestamp_seconds",
     kind: MetricKind::Gauge,
     labels: &["certificate"],

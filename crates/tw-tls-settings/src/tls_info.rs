@@ -4,14 +4,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::server::{Accepted, ServerConnection};
-use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme};
+use rustls::server::Accepted;
+use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 use tw_core::session::Session;
-use tw_net::tls::Handshake;
-use tw_quic::TlsFacts;
 use tw_tls::{Fingerprint, Verdict};
 
-use crate::ssl::RevocationStatus;
+use crate::ocsp::client_ocsp::RevocationStatus;
 
 /// Parameters of a TLS connection.
 #[derive(Debug, Clone)]
@@ -80,7 +78,8 @@ pub struct ClientHelloInfo {
 }
 
 impl ClientHelloInfo {
-    pub(crate) fn new(accepted: &Accepted, fingerprint: Option<Fingerprint>) -> Self {
+    /// Abilities in a client hello, of which `fingerprint` was made.
+    pub fn new(accepted: &Accepted, fingerprint: Option<Fingerprint>) -> Self {
         let hello = accepted.client_hello();
         Self {
             suites: hello.cipher_suites().into(),
@@ -93,7 +92,7 @@ impl ClientHelloInfo {
 
 impl TlsInfo {
     /// Information of a client hello, before the handshake.
-    pub(crate) fn of_hello(accepted: &Accepted) -> Self {
+    pub fn of_hello(accepted: &Accepted) -> Self {
         let name = accepted.client_hello().server_name().map(|name| name.to_ascii_lowercase().into());
         Self { offered: ClientHelloInfo::new(accepted, None), ..Self::of_name(name) }
     }
@@ -112,54 +111,6 @@ impl TlsInfo {
             id: None,
             scheme: None,
             is_early: Rc::default(),
-        }
-    }
-
-    /// Information of a connection over QUIC, whose handshake is complete or far enough for early data.
-    pub(crate) fn of_quic(
-        facts: TlsFacts,
-        is_early: Rc<Cell<bool>>,
-        client: Option<ClientCertificate>,
-        (offered, scheme): (ClientHelloInfo, Option<SignatureScheme>),
-    ) -> Self {
-        let TlsFacts { server_name, protocol, suite, group, is_resumed, client_chain: _, client_scheme: _ } =
-            facts;
-        Self {
-            server_name,
-            version: Some(ProtocolVersion::TLSv1_3),
-            suite,
-            group,
-            protocol,
-            is_resumed,
-            client,
-            offered,
-            id: None,
-            scheme: scheme.filter(|_| !is_resumed),
-            is_early,
-        }
-    }
-
-    /// Information of a handshake that is complete, or far enough for early data.
-    pub(crate) fn new(
-        handshake: &Handshake<ServerConnection>,
-        client: Option<ClientCertificate>,
-        offered: ClientHelloInfo,
-        scheme: Option<SignatureScheme>,
-    ) -> Self {
-        let session = handshake.session();
-        let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
-        Self {
-            server_name: session.server_name().map(Into::into),
-            version: session.protocol_version(),
-            suite: session.negotiated_cipher_suite().map(|suite| suite.suite()),
-            group: session.negotiated_key_exchange_group().map(|group| group.name()),
-            protocol: session.alpn_protocol().map(Into::into),
-            is_resumed,
-            client,
-            offered,
-            id: handshake.session_id().map(Into::into),
-            scheme: scheme.filter(|_| !is_resumed),
-            is_early: Rc::new(Cell::new(session.is_handshaking())),
         }
     }
 }

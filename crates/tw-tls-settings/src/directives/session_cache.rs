@@ -11,7 +11,7 @@ const SESSION_CACHE_MIN: usize = 8 * 4096;
 
 /// `ssl_session_cache`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SessionCache {
+pub(crate) enum SessionCache {
     /// `off` and `none`: no session is kept.
     None,
     /// One cache for this server and all loops; size in bytes.

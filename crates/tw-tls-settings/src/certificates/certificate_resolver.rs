@@ -9,36 +9,36 @@ use rustls::{SignatureAlgorithm, SignatureScheme};
 use tw_acme::CurrentCertificate;
 use tw_tls::{Cost, Identity};
 
-use super::stapling::Stapling;
 use super::watched_certificate::WatchedCertificate;
+use crate::ocsp::stapling::Stapling;
 
 /// Signature of a handshake.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerSignature {
+pub struct ServerSignature {
     /// Time it takes to make.
-    pub(crate) cost: Cost,
+    pub cost: Cost,
     /// Scheme; `None` if the client offers none that fits.
-    pub(crate) scheme: Option<SignatureScheme>,
+    pub scheme: Option<SignatureScheme>,
 }
 
 /// Certificates of a server, one for each kind of key.
 #[derive(Debug)]
-pub(super) struct CertificateResolver {
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) preference: Arc<SignaturePreference>,
+pub(crate) struct CertificateResolver {
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) preference: Arc<SignaturePreference>,
 }
 
 /// Schemes that a server signs with, and the side whose order counts.
 #[derive(Debug, Default)]
-pub(super) struct SignaturePreference {
+pub(crate) struct SignaturePreference {
     /// `None` for all.
-    pub(super) schemes: Option<Vec<SignatureScheme>>,
-    pub(super) order: PreferredSide,
+    pub(crate) schemes: Option<Vec<SignatureScheme>>,
+    pub(crate) order: PreferredSide,
 }
 
 /// Side whose order of schemes counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum PreferredSide {
+pub(crate) enum PreferredSide {
     #[default]
     Client,
     /// `ssl_prefer_server_ciphers on`, as in OpenSSL.
@@ -104,15 +104,15 @@ impl SigningKey for RestrictedKey {
 
 /// Certificate that a client may get.
 #[derive(Debug)]
-pub(super) struct Candidate {
-    pub(super) source: CertificateSource,
+pub(crate) struct Candidate {
+    pub(crate) source: CertificateSource,
     /// OCSP stapling, if it is on for the certificate.
-    pub(super) stapling: Option<Arc<Stapling>>,
+    pub(crate) stapling: Option<Arc<Stapling>>,
 }
 
 /// Source of a certificate.
 #[derive(Debug, Clone)]
-pub(super) enum CertificateSource {
+pub(crate) enum CertificateSource {
     /// Files or data of the configuration; replaced by a reload only.
     Fixed(Identity),
     /// Watched files.
@@ -123,7 +123,7 @@ pub(super) enum CertificateSource {
 
 impl CertificateSource {
     /// Current certificate and key.
-    pub(super) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         match self {
             Self::Fixed(identity) => identity.clone(),
             Self::Watched(watched) => watched.identity(),
@@ -132,7 +132,7 @@ impl CertificateSource {
     }
 
     /// Current certificate and key, unless the certificate is a temporary one.
-    pub(super) fn issued(&self) -> Option<Identity> {
+    pub(crate) fn issued(&self) -> Option<Identity> {
         match self {
             Self::Acme(current) => current.chain().map(|_| current.identity()),
             Self::Fixed(_) | Self::Watched(_) => Some(self.identity()),
@@ -142,7 +142,7 @@ impl CertificateSource {
 
 impl CertificateResolver {
     /// Signature that a client will get.
-    pub(super) fn signature_for(&self, hello: &ClientHello<'_>) -> ServerSignature {
+    pub(crate) fn signature_for(&self, hello: &ClientHello<'_>) -> ServerSignature {
         let offered = hello.signature_schemes();
         let Some((identity, _)) = self.choose(offered) else {
             return ServerSignature { cost: Cost::Fast, scheme: None };

@@ -11,8 +11,8 @@ use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 use tw_tls::ocsp::REPLY_SIZE_MAX;
 
-use crate::ocsp_client::OcspClient;
-use crate::ssl::stapling::{Staple, Stapling};
+use super::ocsp_client::OcspClient;
+use super::stapling::{Staple, Stapling};
 
 /// Interval of the look for responses that expire soon, and for replaced certificates.
 const LOOK: Duration = Duration::from_secs(1);

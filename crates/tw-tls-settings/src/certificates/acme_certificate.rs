@@ -6,7 +6,7 @@ use tw_acme::CurrentCertificate;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 
-use super::SecureProtocol;
+use crate::directives::SecureProtocol;
 
 /// In `ssl_certificate`: the ACME certificate of the server.
 const CERTIFICATE: &str = "$acme_certificate";
@@ -14,13 +14,13 @@ const CERTIFICATE: &str = "$acme_certificate";
 const KEY: &str = "$acme_certificate_key";
 
 /// True if either word names the ACME certificate or its key.
-pub(super) fn is_acme(certificate: &Word, key: &Word) -> bool {
+pub(crate) fn is_acme(certificate: &Word, key: &Word) -> bool {
     certificate.is(CERTIFICATE) || key.is(KEY)
 }
 
 // DIFF(nginx): these words are known when the configuration is loaded: there is no handshake that fails for want of them.
 /// Current ACME certificate, if `ssl_certificate` and its key name that.
-pub(super) fn current<P: SecureProtocol>(
+pub(crate) fn current<P: SecureProtocol>(
     certificate: &Word,
     key: &Word,
     cx: &Resolve<'_, P>,

@@ -13,20 +13,21 @@ use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Cache, ClientVerifier, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
 
-use super::certificate_file::{FirstSignature, contents, identity, passwords, shown};
-use super::certificate_resolver::{
+use crate::certificates::certificate_file::{FirstSignature, contents, identity, passwords, shown};
+use crate::certificates::certificate_resolver::{
     Candidate, CertificateResolver, CertificateSource, PreferredSide, ServerSignature, SignaturePreference,
 };
-use super::dynamic_certificate::{DynamicCertificate, is_dynamic};
-use super::fleet_secrets::{clock, fleet_secrets, names_fleet};
-use super::key_log::KeyLogFile;
-use super::stapling::{self, Stapling};
-use super::tls_parameters::TlsParameters;
-use super::watched_certificate::{CertificateFiles, WatchedCertificate};
-use super::{
-    Directives, EarlyData, SecureProtocol, SessionCache, SignPool, acme_certificate, certificate_metrics,
-    ticket_keys_handover,
-};
+use crate::certificates::dynamic_certificate::{DynamicCertificate, is_dynamic};
+use crate::certificates::watched_certificate::{CertificateFiles, WatchedCertificate};
+use crate::certificates::{acme_certificate, certificate_metrics};
+use crate::directives::session_cache::SessionCache;
+use crate::directives::sign_pool::SignPool;
+use crate::directives::tls_parameters::TlsParameters;
+use crate::directives::{Directives, EarlyData, SecureProtocol};
+use crate::key_log::KeyLogFile;
+use crate::ocsp::stapling::{self, Stapling};
+use crate::tickets::fleet_secrets::{clock, fleet_secrets, names_fleet};
+use crate::tickets::ticket_keys_handover;
 
 /// Bytes of a record beside the content, as rustls counts them.
 const RECORD_OVERHEAD: usize = 5;
@@ -53,17 +54,17 @@ pub struct ServerTls<S: Session> {
     quic: Box<[Arc<ServerConfig>]>,
     resolver: Arc<CertificateResolver>,
     /// Certificates that variables name. If there are any, there are no others.
-    pub(crate) dynamic: Vec<DynamicCertificate<S>>,
+    pub dynamic: Vec<DynamicCertificate<S>>,
 }
 
 impl<S: Session> ServerTls<S> {
     /// Configuration of rustls that offers the list number `alpn` of [`SecureProtocol::ALPN`].
-    pub(crate) fn config(&self, alpn: usize) -> &Arc<ServerConfig> {
+    pub fn config(&self, alpn: usize) -> &Arc<ServerConfig> {
         &self.configs[alpn]
     }
 
     /// Configuration of rustls for QUIC that offers the list number `alpn` of [`SecureProtocol::QUIC_ALPN`]; `None` without TLSv1.3.
-    pub(crate) fn quic_config(&self, alpn: usize) -> Option<&Arc<ServerConfig>> {
+    pub fn quic_config(&self, alpn: usize) -> Option<&Arc<ServerConfig>> {
         self.quic.get(alpn)
     }
 
@@ -73,7 +74,7 @@ impl<S: Session> ServerTls<S> {
     }
 
     /// Signature that a client will get.
-    pub(crate) fn signature_for(&self, hello: &ClientHello<'_>) -> ServerSignature {
+    pub fn signature_for(&self, hello: &ClientHello<'_>) -> ServerSignature {
         self.resolver.signature_for(hello)
     }
 
@@ -106,7 +107,7 @@ impl<S: Session> ServerTls<S> {
     }
 
     /// Configuration like `base` with these certificates instead, and the signature that a client will get.
-    pub(crate) fn with(
+    pub fn with(
         &self,
         identities: Vec<Identity>,
         hello: &ClientHello<'_>,
@@ -131,7 +132,7 @@ pub fn warm_up() {
 
 /// Resolves the directives, and reads the files that they name. Clients are asked for a certificate if there are `hints`, names
 /// of authorities that they are told.
-pub(super) fn resolve<P: SecureProtocol>(
+pub(crate) fn resolve<P: SecureProtocol>(
     written: &Directives,
     hints: Option<Vec<DistinguishedName>>,
     cx: &mut Resolve<'_, P>,

@@ -20,8 +20,8 @@ use tw_core::module::Protocol;
 use tw_tls::Identity;
 use tw_tls::ocsp::{Question, Reply, ResponderUrl, Status, issuers_of, responder};
 
-use super::certificate_file::{contents, shown, trusted};
-use super::certificate_resolver::CertificateSource;
+use crate::certificates::certificate_file::{contents, shown, trusted};
+use crate::certificates::certificate_resolver::CertificateSource;
 
 /// Seconds before a response expires at which the next one is fetched (nginx: the same).
 const AHEAD_S: u64 = 300;
@@ -32,11 +32,11 @@ const INTERVAL_MAX_S: u64 = 3600;
 
 /// Directives with nothing left unset.
 #[derive(Clone, Default)]
-pub(super) struct StaplingDirectives {
-    pub(super) is_on: bool,
-    pub(super) verifies: bool,
-    pub(super) file: Option<Word>,
-    pub(super) responder: Option<Word>,
+pub(crate) struct StaplingDirectives {
+    pub(crate) is_on: bool,
+    pub(crate) verifies: bool,
+    pub(crate) file: Option<Word>,
+    pub(crate) responder: Option<Word>,
 }
 
 /// OCSP stapling of one configured certificate, which may be replaced.
@@ -173,7 +173,7 @@ impl Staple {
 
 impl Stapling {
     /// Stapling of the certificate that is written at `at`. A warning says so if there is no responder for it.
-    pub(super) fn new<P: Protocol>(
+    pub(crate) fn new<P: Protocol>(
         written: &StaplingDirectives,
         source: CertificateSource,
         (at, trusted_file): (&Word, Option<&Word>),
@@ -206,7 +206,7 @@ impl Stapling {
     }
 
     /// True if there never is anything to fetch.
-    pub(super) fn is_useless(&self) -> bool {
+    pub(crate) fn is_useless(&self) -> bool {
         matches!(self.source, CertificateSource::Fixed(_)) && self.current.lock().staple.is_none()
     }
 
@@ -266,7 +266,7 @@ impl Stapling {
     }
 
     /// Certificate with its response at `now`; `None` if it is not the current one, or there is no unexpired response.
-    pub(super) fn stapled(&self, identity: &Identity, now: u64) -> Option<Arc<CertifiedKey>> {
+    pub(crate) fn stapled(&self, identity: &Identity, now: u64) -> Option<Arc<CertifiedKey>> {
         let current = self.current.lock();
         let is_same = |known: &Arc<CertifiedKey>| Arc::ptr_eq(known, &identity.certified);
         let staple = current.staple.as_ref().filter(|_| current.certified.as_ref().is_some_and(is_same))?;
@@ -275,7 +275,7 @@ impl Stapling {
 }
 
 /// Content of `ssl_stapling_file`, if there is one.
-pub(super) fn of_file<P: Protocol>(
+pub(crate) fn of_file<P: Protocol>(
     written: &StaplingDirectives,
     cx: &Resolve<'_, P>,
 ) -> Result<Option<Vec<u8>>, ConfError> {
@@ -291,7 +291,7 @@ mod tests {
     use tw_testkit::tls::{Authority, Certificate};
     use tw_tls::{Key, Passwords, chain};
 
-    use crate::ssl::watched_certificate::{CertificateFiles, WatchedCertificate};
+    use crate::certificates::watched_certificate::{CertificateFiles, WatchedCertificate};
 
     fn identity(authority: &Authority, made: &Certificate) -> Identity {
         let key = Key::read(made.key.as_bytes(), &Passwords::default()).unwrap();

@@ -77,7 +77,7 @@ fn read(name: &[u8], what: &str, files: &dyn ConfFiles) -> Result<Zeroizing<Vec<
 }
 
 impl CertificateFiles {
-    pub(super) fn of<P: Protocol>(
+    pub(crate) fn of<P: Protocol>(
         (certificate, key): (&Word, &Word),
         passwords: Option<&Word>,
         cx: &Resolve<'_, P>,
@@ -88,7 +88,7 @@ impl CertificateFiles {
 
     /// Two files, without pass phrases.
     #[cfg(test)]
-    pub(super) fn named(certificate: &str, key: &str) -> Self {
+    pub(crate) fn named(certificate: &str, key: &str) -> Self {
         let file = |name: &str| Content::File(name.as_bytes().into());
         Self { certificate: file(certificate), key: file(key), passwords: None }
     }
@@ -148,7 +148,7 @@ pub struct WatchedCertificate {
 }
 
 impl WatchedCertificate {
-    pub(super) fn new(files: CertificateFiles, identity: Identity) -> Self {
+    pub(crate) fn new(files: CertificateFiles, identity: Identity) -> Self {
         Self { files, identity: FatalMutex::new(identity) }
     }
 
@@ -163,7 +163,7 @@ impl WatchedCertificate {
     }
 
     /// Replaces the certificate for all handshakes that begin from now on.
-    pub(super) fn replace(&self, identity: Identity) {
+    pub(crate) fn replace(&self, identity: Identity) {
         *self.identity.lock() = identity;
     }
 }

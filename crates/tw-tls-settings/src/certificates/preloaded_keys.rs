@@ -12,9 +12,9 @@ use tw_rt::affinity::usable_cpus;
 use tw_rt::secret;
 use tw_tls::{Key, Passwords, Zeroizing};
 
-use super::Raw;
 use super::certificate_file::{self, ParsedFile};
 use super::late_key::LateKey;
+use crate::directives::Raw;
 
 /// A key that has changed or is new.
 struct ChangedKey {
