@@ -33,7 +33,7 @@ pub struct AcceptedTransport {
     pub transport: Transport,
     /// Bytes that were read of the protocol.
     pub early: Vec<u8>,
-    /// Result of the look for [`Steps::preface`]; with TLS, ALPN names the protocol instead ([`TlsInfo`](crate::TlsInfo)).
+    /// Result of the look for [`Steps::preface`]; with TLS, ALPN names the protocol instead ([`TlsInfo`](tw_tls_settings::TlsInfo)).
     pub preface: Preface,
 }
 

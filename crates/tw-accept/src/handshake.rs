@@ -17,13 +17,12 @@ use tw_net::Transport;
 use tw_net::tls::{self, ClientHelloReader, ClientMessage, Handshake, HandshakeError, Step, TlsStream};
 use tw_rt::Socket;
 use tw_tls::{Cost, Fingerprint, Identity, Verdict, client_scheme, verify_chain};
+use tw_tls_settings::{ClientAuthentication, ClientCertificate, ClientHelloInfo, RevocationStatus, TlsInfo};
 
 use crate::connection::PendingConnection;
 use crate::host::{ChosenServer, TlsHost};
-use crate::ssl::{ClientAuthentication, RevocationStatus};
-use crate::tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
 use crate::wait::WaitError;
-use crate::{acme_challenge, handshake_budget};
+use crate::{acme_challenge, handshake_budget, handshake_result};
 
 /// Record with the alert `unrecognized_name` (RFC 8446, section 6.2).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
@@ -114,7 +113,7 @@ pub(crate) async fn accept<H: TlsHost>(
     if let Some(client) = &mut client {
         client.scheme = client_scheme;
     }
-    let secured = TlsInfo::new(&handshake, client, offered, signature.scheme);
+    let secured = handshake_result::of_tcp(&handshake, client, offered, signature.scheme);
     let is_early = secured.is_early.clone();
     pending.complete(secured);
     let stream = match is_early.get() {

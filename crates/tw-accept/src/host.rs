@@ -10,11 +10,11 @@ use tw_core::session::Session;
 use tw_disk::{Disk, Pool};
 use tw_log::Level;
 use tw_net::proxy_protocol;
+use tw_tls_settings::{
+    CertificateNames, ClientAuthentication, DynamicCertificate, OcspClient, ServerTls, TlsInfo,
+};
 
-use crate::ocsp_client::OcspClient;
 use crate::quic::ConnectionLog;
-use crate::ssl::{CertificateNames, ClientAuthentication, DynamicCertificate, ServerTls};
-use crate::tls_info::TlsInfo;
 
 /// A client whose connection was accepted.
 pub trait Host: Sized {

@@ -6,37 +6,30 @@
 //!                  └───────────────────────────────► preface ────────────────────────────────────┘
 //! ```
 //! Nothing here knows a protocol of the configuration. A connection belongs to a [`Host`], which a protocol implements for its
-//! clients, with TLS a [`TlsHost`]; [`listen`] is the directive, and the settings of TLS are a module of every protocol that is a [`SecureProtocol`](ssl::SecureProtocol).
+//! clients, with TLS a [`TlsHost`]; [`listen`] is the directive. The settings of TLS are those of `tw-tls-settings`.
 
 mod acme_challenge;
 mod connection;
 mod destination;
-pub mod fleet;
 mod handshake;
 mod handshake_budget;
+mod handshake_result;
 mod host;
 pub mod listen;
-mod ocsp_client;
 mod preface;
 mod proxy_protocol;
 pub mod quic;
-pub mod ssl;
-mod stapling_task;
-mod tls_info;
 mod wait;
 
 pub use connection::{AcceptedTransport, Steps, accept, accept_tls, read_proxy_header};
 pub use destination::{find_destination, literal, local_address, no_destination};
 pub use host::{ChosenServer, Host, TlsHost};
-pub use ocsp_client::OcspClient;
 pub use preface::Preface;
 pub use proxy_protocol::ProxyHeader;
-pub use stapling_task::{StaplingHost, keep_stapled};
-pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo, TlsSession};
 pub use wait::{WaitError, ready_or_evicted};
 
 tw_base::limits! {
-    /// Limits of connections; those of TLS settings are [`ssl::LIMITS`].
+    /// Limits of connections; those of TLS settings are [`tw_tls_settings::LIMITS`].
     pub const LIMITS;
 
     use proxy_protocol::LIMITS;

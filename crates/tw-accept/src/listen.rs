@@ -3,6 +3,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::iter;
 use std::time::Duration;
 
 use tw_conf::{ConfError, Cx, Diagnostics, MachineSubject, Node, Sources, Span, Word, units};
@@ -13,8 +14,7 @@ use tw_core::server_names::{ServerId, ServerNames, WrittenNames};
 use tw_core::session::Session;
 use tw_net::listen::{DatagramUse, SocketKind};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
-
-use crate::ssl::{Ssl, require_certificates};
+use tw_tls_settings::Ssl;
 
 tw_base::limits! {
     /// Limits of listening sockets.
@@ -388,6 +388,30 @@ impl ServersByAddress {
         }
         Self { addresses: table.addresses, servers: table.servers, names }
     }
+}
+
+/// Checks that handshakes can be done on an address: with the default server at least, unless that refuses all. `places` are those
+/// of a server's `listen … ssl` for the address, and of the server.
+///
+/// # Errors
+/// A server that lacks a certificate.
+fn require_certificates<'a, I: Copy, S: Session>(
+    group: &AddressServers<I>,
+    parameter: &str,
+    ssl: impl Fn(I) -> &'a Ssl<S>,
+    places: impl Fn(I) -> (Option<Span>, Option<Span>),
+) -> Result<(), ConfError> {
+    let others = if ssl(group.default_server).reject_handshake { &group.members[..] } else { &[] };
+    let mut needed = iter::once(group.default_server).chain(others.iter().copied());
+    let Some(lacking) = needed.find(|id| ssl(*id).tls.is_none()) else { return Ok(()) };
+    let message = format!("no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive");
+    let error = ConfError::new(message);
+    // Where TLS is asked for, by that server or by another one of the address.
+    let mut asking = iter::once(lacking).chain(group.members.iter().copied());
+    Err(match asking.find_map(|id| places(id).0).or(places(lacking).1) {
+        Some(span) => error.at(span),
+        None => error,
+    })
 }
 
 #[cfg(test)]

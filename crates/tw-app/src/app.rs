@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use tw_accept::OcspClient;
 use tw_core::event_loop::{
     AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
     ReceivedDatagram,
@@ -19,6 +18,7 @@ use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
 use tw_server::http::proxy::ocsp_client::LoopOcspClient;
 use tw_stream::{LoopServices, OcspQuery, StreamLoop};
+use tw_tls_settings::OcspClient;
 
 use crate::generation::Generation;
 

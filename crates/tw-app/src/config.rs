@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tw_accept::ssl::WatchedCertificate;
 use tw_core::config_thread::ConfigThread;
 use tw_core::generation::{ProcessConfig, ProcessGeneration};
 use tw_core::pools::Disks;
@@ -11,6 +10,7 @@ use tw_server::config::location::TempPath;
 use tw_server::http::generation::{Config as HttpConfig, Generation as HttpGeneration};
 use tw_server::load::Directory;
 use tw_stream::config::{Config as StreamConfig, Generation as StreamGeneration};
+use tw_tls_settings::WatchedCertificate;
 
 use crate::generation::Generation;
 

@@ -4,7 +4,6 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tw_accept::ssl::WatchedCertificate;
 use tw_acme::AcmeConfig;
 use tw_core::config_thread::GenerationRef;
 use tw_core::event_loop::LoopConfiguration;
@@ -12,6 +11,7 @@ use tw_core::generation::ProcessGeneration;
 use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
 use tw_stream::config::Generation as StreamGeneration;
+use tw_tls_settings::WatchedCertificate;
 
 use crate::explain::{Explanation, Line, RequestToExplain, SessionToExplain};
 

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use tw_accept::fleet::find_fleet;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
-use tw_fleet::{EngineKind, Fleet, PeerFinding, SharedGroup, SharedPeers};
+use tw_fleet::{EngineKind, Fleet, PeerFinding, SharedGroup, SharedPeers, find_fleet};
 use tw_upstream::{Group, PeerStatus};
 
 use crate::group::now_ms;
@@ -59,7 +58,7 @@ pub fn announcing_fleet<P: Protocol>(
     cx: &Resolve<'_, P>,
 ) -> Result<Arc<Fleet>, ConfError> {
     let name = word.param("fleet").unwrap_or_default();
-    let fleet = find_fleet(name, word.span, cx)?;
+    let fleet = find_fleet(name, word.span, |name| cx.find(name))?;
     if fleet.settings().engine.servers.kind() == EngineKind::Etcd {
         let name = tw_log::Text(name);
         let message = format!("fleet \"{name}\" has etcd as its engine, which cannot share {what}");

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
+use tw_tls_settings::{CertificateCache, certificate_file};
 
-pub use tw_accept::ssl::read_protocol_versions;
+pub use tw_tls_settings::read_protocol_versions;
 
 /// Records of the directives with a prefix, of this module, in these contexts; `name` is the default of `ssl_name` in words. The last
 /// argument leads from the settings as written to their [`RawUpstreamTls`](crate::upstream_tls::RawUpstreamTls).

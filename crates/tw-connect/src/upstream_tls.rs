@@ -16,10 +16,6 @@ use foldhash::HashMap;
 use rustls::ClientConfig;
 use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use tw_accept::ssl::{
-    self, CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, KeyLogFile,
-    TlsParameters, certificate_file, certificate_file::FirstSignature, is_dynamic,
-};
 use tw_base::FatalMutex;
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::load::Resolve;
@@ -28,6 +24,10 @@ use tw_core::session::Session;
 use tw_net::Addr;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream};
+use tw_tls_settings::{
+    CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, KeyLogFile, TlsParameters,
+    certificate_file, certificate_file::FirstSignature, is_dynamic,
+};
 
 pub use self::handshake::{TlsPools, UpstreamTls};
 use crate::protocol::ConnectingProtocol;
@@ -198,7 +198,7 @@ impl<S: Session> TlsDirectives<S> {
         inside: TlsProtocol,
         cx: &mut Resolve<'_, P>,
     ) -> Result<EnabledTls<S>, ConfError> {
-        ssl::warm_up();
+        tw_tls_settings::warm_up();
         let offered = TlsParameters {
             prefix: &format!("{prefix}ssl_"),
             protocols: &self.protocols,

@@ -32,6 +32,7 @@ mod follower;
 mod host;
 mod lease;
 mod name_conflict;
+mod named_fleet;
 mod nats;
 mod own_configuration;
 mod peer_health;
@@ -60,6 +61,7 @@ pub use configuration::{
 pub use engine::{AnnouncementReader, Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
 pub use lease::{Lease, lease_holder};
+pub use named_fleet::{find_encrypting_fleet, find_fleet};
 pub use nats::fuzz as fuzz_nats;
 pub use nats::{
     Authentication, CredentialsError, EngineKind, EngineSettings, ServerList, ServerListError, is_name,

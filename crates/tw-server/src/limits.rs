@@ -1,7 +1,7 @@
 //! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
-use tw_accept::{listen, quic, ssl};
+use tw_accept::{listen, quic};
 use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
@@ -51,7 +51,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             .concat(),
         ),
         ("DNS", tw_dns::LIMITS.to_vec()),
-        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, ocsp_client::LIMITS].concat()),
+        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, tw_tls_settings::LIMITS, ocsp_client::LIMITS].concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat()),
         ("fleet", tw_fleet::LIMITS.to_vec()),
         (

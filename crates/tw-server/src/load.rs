@@ -14,7 +14,6 @@ mod scope;
 
 use std::sync::{Arc, OnceLock};
 
-use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
 use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
@@ -25,6 +24,7 @@ use tw_core::pools::UringUse;
 use tw_core::process::{LoopGuard, Sandbox};
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Locks;
+use tw_tls_settings::Ssl;
 
 use self::blocks::LoadedHttp;
 use self::scope::BlockScope;
@@ -197,7 +197,10 @@ impl ProtocolBlocks for HttpBlocks {
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
         let is_secured =
             self.secures_upstreams || listens.groups.iter().any(|group| group.ssl || group.is_quic());
-        let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
+        let pools = is_secured
+            .then(|| tw_tls_settings::pool_settings(process.main.worker_count()))
+            .into_iter()
+            .collect();
         let mut modules = Parts::default();
         modules.put(Arc::new(HealthCheckGroup::gather(&plans, &servers)));
         let parts = ProtocolParts {

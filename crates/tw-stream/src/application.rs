@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_accept::keep_stapled;
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
@@ -18,6 +17,7 @@ use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
+use tw_tls_settings::keep_stapled;
 
 use crate::client::Client;
 use crate::config::{GenerationRef, LoopGeneration, ServerId};

@@ -5,12 +5,13 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 
-use tw_accept::{Host, TlsInfo};
+use tw_accept::Host;
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, Tally};
 use tw_core::generation::DebugLines;
 use tw_log::{ContextVisitor, ErrorLog, Level, LineContext};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
+use tw_tls_settings::TlsInfo;
 
 use crate::application::StreamLoop;
 use crate::config::{AddressGroup, LoopGeneration, Server, ServerId};

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_accept::listen::{AddressServers, Listen, VirtualServer};
-use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_connect::UpstreamGroup;
 use tw_core::config_thread::{FreeInSteps, yield_if_due};
@@ -14,6 +13,7 @@ use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_core::vars::Slots;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
+use tw_tls_settings::{Ssl, WatchedCertificate};
 
 use crate::health::HealthCheckGroup;
 use crate::plan::Plan;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use tw_accept::{TlsInfo, find_destination, literal, local_address, no_destination};
+use tw_accept::{find_destination, literal, local_address, no_destination};
 use tw_conf::Span;
 use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::regex::Captures;
@@ -17,6 +17,7 @@ use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_rt::LoopOptions;
 use tw_tls::client_hello;
+use tw_tls_settings::TlsInfo;
 
 use crate::application::StreamLoop;
 use crate::client::Client;

@@ -6,14 +6,14 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Instant;
 
-use tw_accept::ssl::{CertificateNames, DynamicCertificate};
-use tw_accept::{ChosenServer, Host, OcspClient, TlsHost, TlsInfo, accept_tls};
+use tw_accept::{ChosenServer, Host, TlsHost, accept_tls};
 use tw_core::event_loop::{EvictableConnection, Tally};
 use tw_core::session::Session;
 use tw_core::vars::CLIENT_HELLO;
 use tw_disk::Disk;
 use tw_log::Level;
 use tw_net::{Transport, proxy_protocol};
+use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use crate::config::ServerId;
 use crate::loop_services::LoopOcspClient;

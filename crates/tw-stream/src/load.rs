@@ -9,7 +9,6 @@ mod scope;
 
 use std::sync::{Arc, OnceLock};
 
-use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
 use tw_connect::upstream_block::Upstream;
 use tw_core::load::{
@@ -18,6 +17,7 @@ use tw_core::load::{
 };
 use tw_core::module::Protocol;
 use tw_core::vars::VarTable;
+use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedStream};
 use self::scope::BlockScope;
@@ -109,7 +109,10 @@ impl ProtocolBlocks for StreamBlocks {
         }
         let slots = self.vars.finish();
         let is_secured = secures_upstreams || groups.iter().any(|group| group.servers.ssl);
-        let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
+        let pools = is_secured
+            .then(|| tw_tls_settings::pool_settings(process.main.worker_count()))
+            .into_iter()
+            .collect();
         let parts =
             ProtocolParts { listens: addresses, reach, pools, is_secured, ..ProtocolParts::default() };
         let assemble = Box::new(move |process| {

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use tw_accept::{OcspClient, StaplingHost};
 use tw_connect::Resolving;
 use tw_core::event_loop::AcceptedConnection;
 use tw_log::Level;
 use tw_tls::ocsp::ResponderUrl;
+use tw_tls_settings::{OcspClient, StaplingHost};
 
 use crate::application::StreamLoop;
 use crate::config::{LoopGeneration, ServerId};

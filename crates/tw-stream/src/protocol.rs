@@ -1,10 +1,10 @@
 //! `stream` as a protocol of configurations: its blocks, sessions and plans.
 
-use tw_accept::ssl::SecureProtocol;
 use tw_conf::{ConfError, Contexts, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM};
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
 use crate::health::CheckTarget;

@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_accept::{TlsInfo, TlsSession};
 use tw_connect::PassedSession;
 use tw_core::event_loop::PassedConnection;
 use tw_core::log::{LoggedSession, visit_tags};
@@ -21,6 +20,7 @@ use tw_core::vars::{Bindings, ServedSession, Slots};
 use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
+use tw_tls_settings::{TlsInfo, TlsSession};
 
 use crate::application::StreamLoop;
 use crate::client::{Client, ClientContext};

@@ -18,10 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use tw_accept::ssl::{CertificateFiles, CertificateVersion};
 use tw_base::Errno;
 use tw_conf::{MemoryFiles, RecordedFiles};
 use tw_log::Level;
+use tw_tls_settings::{CertificateFiles, CertificateVersion};
 
 use crate::output::console::Console;
 

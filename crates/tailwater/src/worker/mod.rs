@@ -21,7 +21,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tw_accept::ssl;
 use tw_app::{Config, Generation};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
@@ -225,7 +224,7 @@ impl Server {
     /// Puts what `files` have into the place of certificates that are followed. The error is in words of the log.
     pub(crate) fn renew(&self, files: MemoryFiles) -> Result<(), String> {
         let generation = self.generation.clone();
-        self.config_thread.run(move || ssl::renew(generation.watched_certificates(), &files))
+        self.config_thread.run(move || tw_tls_settings::renew(generation.watched_certificates(), &files))
     }
 
     /// Connections that are open.

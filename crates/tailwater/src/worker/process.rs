@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
-use tw_accept::ssl;
 use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
@@ -116,7 +115,7 @@ pub(crate) fn run() -> ExitCode {
     match start(&channel, &sinks) {
         Ok(Some(Started { server, console, signs, is_daemon })) => {
             // First, so that the master never knows less than clients do.
-            let keys = Keys(ssl::export_keys());
+            let keys = Keys(tw_tls_settings::export_keys());
             answer(&channel, &WorkerReply::Keys(keys.clone()));
             if answer(&channel, &WorkerReply::Serving) {
                 let master = Some(Arc::new(channel));
@@ -176,7 +175,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let Some((WorkerCommand::Configure(order), mut fds)) = channel.receive().map_err(failed)? else {
         return Ok(None);
     };
-    ssl::inherit_keys(&order.keys.0);
+    tw_tls_settings::inherit_keys(&order.keys.0);
     let files = configuration_files(&order, &mut fds);
     let loaded = config_thread::run_on_own_thread(purge, || load(&order, files, &SharedObjects::default()));
     let config = loaded
@@ -514,7 +513,7 @@ impl Worker {
     /// Gives the keys of session tickets to the master, if they have changed: for the next process.
     fn send_ticket_keys(&mut self, until: Instant) {
         let Some(master) = &self.master else { return };
-        let keys = Keys(ssl::export_keys());
+        let keys = Keys(tw_tls_settings::export_keys());
         if keys != self.keys && master.send_until(until, &WorkerReply::Keys(keys.clone()), &[]).is_ok() {
             self.keys = keys;
         }

@@ -13,11 +13,12 @@ use tw_net::route_mtu;
 use tw_net::tls::HandshakeError;
 use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
 use tw_tls::{Cost, Fingerprint, TlsTransport, client_scheme};
+use tw_tls_settings::ClientHelloInfo;
 
 use crate::connection::PendingConnection;
 use crate::handshake::client_certificate;
+use crate::handshake_result;
 use crate::host::{ChosenServer, TlsHost};
-use crate::tls_info::{ClientHelloInfo, TlsInfo};
 
 /// Alerts of TLS (RFC 8446, section 6.2).
 const DECODE_ERROR: u8 = 50;
@@ -103,7 +104,8 @@ pub async fn accept<H: TlsHost>(
     if let Some(client) = &mut client {
         client.scheme = facts.client_scheme;
     }
-    pending.complete(TlsInfo::of_quic(facts, connection.handshaking(), client, (offered, signature.scheme)));
+    let offered = (offered, signature.scheme);
+    pending.complete(handshake_result::of_quic(facts, connection.handshaking(), client, offered));
     Some(connection)
 }
 

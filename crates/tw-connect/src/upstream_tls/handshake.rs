@@ -12,13 +12,13 @@ use std::task::{Context, Poll};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
-use tw_accept::ssl::{self, CertificateNames};
 use tw_core::pools::Disks;
 use tw_disk::{Account, Disk, JobClass, JobSource, Pool};
 use tw_net::Addr;
 use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
 use tw_rt::{Deadline, Socket, watch};
 use tw_tls::{Identity, UpstreamError};
+use tw_tls_settings::CertificateNames;
 
 use super::{ALPN_HTTP2, TlsProtocol, UpstreamTlsConfig};
 use crate::failure::UpstreamFailure;
@@ -202,7 +202,7 @@ pub struct TlsPools {
 impl TlsPools {
     /// Returns those of a configuration.
     pub fn of(disks: &Disks) -> Self {
-        Self { pool: ssl::default_pool(disks), disk: disks.default_disk().clone() }
+        Self { pool: tw_tls_settings::default_pool(disks), disk: disks.default_disk().clone() }
     }
 }
 

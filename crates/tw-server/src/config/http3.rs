@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_accept::quic::{AddressSettings, HostKey, QuicLog};
-use tw_accept::ssl::certificate_file;
-use tw_accept::ssl::fleet_secrets::{clock, fleet_secrets, names_fleet};
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_quic::{RetryPolicy, TransportConfig, TransportSettings};
+use tw_tls_settings::certificate_file;
+use tw_tls_settings::fleet_secrets::{clock, fleet_secrets, names_fleet};
 
 use super::location::{KeepAlive, Location};
 use crate::http::Http;

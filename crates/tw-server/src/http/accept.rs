@@ -10,10 +10,8 @@ use std::time::Instant;
 
 use pin_project_lite::pin_project;
 use rustls::ServerConfig;
-use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{
-    AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo, WaitError,
-    ready_or_evicted,
+    AcceptedTransport, ChosenServer, Host, Preface, Steps, TlsHost, WaitError, ready_or_evicted,
 };
 use tw_core::event_loop::{
     DatagramListener, EvictableConnection, HandshakeFailure, LevelGuard, PassedDatagram, ReceivedDatagram,
@@ -27,6 +25,7 @@ use tw_net::listen::SocketKind;
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
+use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use super::client::{Client, HQ};
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};

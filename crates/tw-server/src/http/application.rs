@@ -8,7 +8,6 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tw_accept::quic::QuicEndpoints;
-use tw_accept::ssl;
 use tw_base::FatalCell;
 use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{
@@ -24,7 +23,7 @@ use tw_rt::watch::Subject;
 use super::accept;
 use super::background_subrequest::BackgroundSubrequests;
 use super::cache;
-use super::cache::open_entries::OpenEntries;
+use super::cache::OpenEntries;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::generation::{Generation, GenerationRef};
@@ -94,7 +93,7 @@ impl Http {
     fn new(core: Rc<LoopCore>, generation: &Generation) -> Self {
         let memory = &generation.memory;
         if generation.process.is_secured {
-            ssl::warm_up();
+            tw_tls_settings::warm_up();
         }
         // The limit is the process's, and every loop has a table.
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.process.main.worker_count().max(1));

@@ -5,13 +5,13 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use tw_accept::TlsInfo;
 use tw_base::memory::{self, MemoryHolder};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ContextVisitor, ErrorLog, Level, LineContext};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
+use tw_tls_settings::TlsInfo;
 
 use super::memory_share::MemoryShare;
 use crate::event_loop::Loop;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tw_accept::{OcspClient, StaplingHost, keep_stapled};
 use tw_log::Level;
 use tw_tls::ocsp::ResponderUrl;
+use tw_tls_settings::{OcspClient, StaplingHost, keep_stapled};
 
 use super::generation::{LoopGeneration, PlanId};
 use super::proxy::ocsp_client::LoopOcspClient;

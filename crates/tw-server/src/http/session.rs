@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use tw_accept::{TlsInfo, TlsSession};
 use tw_connect::PassedSession;
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, ServedSession};
 use tw_log::Level;
 use tw_net::{Addr, proxy_protocol};
+use tw_tls_settings::{TlsInfo, TlsSession};
 
 use super::request::Request;
 use super::upstream_state::{Attempt, HttpAttempt};

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
-use tw_accept::ssl::{Ssl, preload_keys};
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
@@ -13,6 +12,7 @@ use tw_core::load::{Mistakes, RawSettings, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_http::HeadLimits;
+use tw_tls_settings::{Ssl, preload_keys};
 
 use super::scope::{BlockKind, BlockScope};
 use super::{

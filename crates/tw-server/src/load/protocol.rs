@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tw_accept::ssl::SecureProtocol;
 use tw_acme::CurrentCertificate;
 use tw_conf::{
     ConfError, Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, Node, SERVER, UPSTREAM,
@@ -10,6 +9,7 @@ use tw_conf::{
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
 use super::Block;

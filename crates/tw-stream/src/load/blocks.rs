@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
-use tw_accept::ssl::preload_keys;
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
@@ -12,6 +11,7 @@ use tw_core::generation::ListenAddress;
 use tw_core::load::{Mistakes, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
+use tw_tls_settings::preload_keys;
 
 use super::scope::{BlockKind, BlockScope};
 use super::{CORE_SERVER, CORE_SSL, CORE_UPSTREAM};

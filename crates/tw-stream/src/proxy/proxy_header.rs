@@ -1,11 +1,11 @@
 //! PROXY protocol header for upstream servers (`proxy_protocol`), with the facts of a TLS handshake in version 2.
 
-use tw_accept::TlsInfo;
 use tw_core::session::Session;
 use tw_net::listen::SocketKind;
 use tw_net::proxy_protocol::{put_tlv, write_v1, write_v2};
 use tw_tls::certificate::CertificateFields;
 use tw_tls::{Verdict, names};
+use tw_tls_settings::TlsInfo;
 
 use super::settings::ProxyProtocol;
 use crate::session::StreamSession;

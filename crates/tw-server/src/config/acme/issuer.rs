@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use tw_accept::fleet::find_encrypting_fleet;
 use tw_acme::{
     Account, AccountKey, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
     TermsOfService, Url,
@@ -13,7 +12,7 @@ use tw_acme::{
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
 };
-use tw_fleet::Fleet;
+use tw_fleet::{Fleet, find_encrypting_fleet};
 use tw_http::base64::{self, Alphabet};
 use tw_tls::{BUNDLES, client_config};
 use zeroize::Zeroizing;
@@ -203,7 +202,8 @@ impl RawIssuer {
         let tls = client_config(trusted.as_deref())
             .map_err(|error| fail(format!("\"ssl_trusted_certificate\": {error}")))?;
         let fleet = words.fleet.take();
-        let find = |word: Word| find_encrypting_fleet(&word.bytes, word.span, "private keys", cx);
+        let find =
+            |word: Word| find_encrypting_fleet(&word.bytes, word.span, "private keys", |name| cx.find(name));
         let fleet = fleet.map(find).transpose()?;
         let state = match words.state.take() {
             Some(word) if word.is("off") => None,

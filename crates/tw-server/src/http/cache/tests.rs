@@ -33,12 +33,12 @@ use tw_http::Fields;
 use tw_testkit::Random;
 
 use super::cache_path::{CacheDevice, CachePath, CacheStore, NginxFiles, StepLimits};
-use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
-use super::hedge::Hedging;
-use super::manager::CacheMaintenance;
-use super::open_entries::{OpenEntries, OpenEntry};
-use super::store::{BodyTail, ValidatedFile, on_disk};
-use super::temp_file::FillFile;
+use super::entry::open_entries::{OpenEntries, OpenEntry};
+use super::guard::hedge::Hedging;
+use super::lookup::search::{EntryQuery, EntrySearch, FoundEntry, FoundState};
+use super::store::files::temp_file::FillFile;
+use super::store::files::{BodyTail, ValidatedFile, on_disk};
+use super::upkeep::CacheMaintenance;
 use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
 use crashes::seeds;
 use process::{Process, silent};

@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_accept::OcspClient;
 use tw_connect::Resolving;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::upstream_connection::UpstreamConnection;
 use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
 use tw_tls::ocsp::ResponderUrl;
+use tw_tls_settings::OcspClient;
 
 use super::codec::http1::Http1Codec;
 use super::own_request::{OwnRequest, OwnResponse, exchange};

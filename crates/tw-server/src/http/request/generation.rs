@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tw_accept::listen::{AddressServers, VirtualServer};
-use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_core::config_thread::{FreeInSteps, yield_if_due};
 use tw_core::generation::ProtocolConfig;
@@ -13,6 +12,7 @@ use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_http::HeadLimits;
 use tw_net::listen::SocketKind;
 use tw_quic::TransportConfig;
+use tw_tls_settings::{Ssl, WatchedCertificate};
 
 use super::plan::Plan;
 use super::{Parts, Request};

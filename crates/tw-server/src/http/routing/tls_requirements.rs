@@ -1,9 +1,8 @@
 //! Requirements of a server on the TLS of a connection, checked before a request is routed further: plain HTTP on a TLS port,
 //! early data, client certificates.
 
-use tw_accept::TlsInfo;
-use tw_accept::ssl::{ClientRefusal, EarlyData};
 use tw_log::Level;
+use tw_tls_settings::{ClientRefusal, EarlyData, TlsInfo};
 
 use crate::http::request::Request;
 

@@ -1,5 +1,5 @@
 //! Variables of the core (nginx: ngx_http_core_module), in six files by subject. Those that other protocols have, too, are in
-//! `tw-core` (connection, time, process), `tw-accept` (TLS) and `tw-connect` (upstream servers).
+//! `tw-core` (connection, time, process), `tw-tls-settings` (TLS) and `tw-connect` (upstream servers).
 //!
 //! Found or missing matters: an access log writes a missing value as `-`, an empty one as nothing. Nothing here waits, and
 //! nothing allocates but the output as it grows.
@@ -11,10 +11,10 @@ mod response;
 mod tls;
 mod upstream;
 
-use tw_accept::ssl::TlsVariables;
 use tw_connect::UpstreamVariables;
 use tw_core::vars::SessionVariables;
 use tw_core::vars::write::{put, put_decimals, put_maybe, put_number, put_port, put_seconds, put_some};
+use tw_tls_settings::TlsVariables;
 
 use crate::http::request::Request;
 use crate::vars::{Value, VarDef};

@@ -1,7 +1,7 @@
 //! Variables of TLS that only HTTP has (nginx: ngx_http_ssl_module). Those of every protocol are
-//! [`TlsVariables`](tw_accept::ssl::TlsVariables).
+//! [`TlsVariables`](tw_tls_settings::TlsVariables).
 
-use tw_accept::TlsSession;
+use tw_tls_settings::TlsSession;
 
 use super::put_maybe;
 use crate::vars::{Value, VarDef};

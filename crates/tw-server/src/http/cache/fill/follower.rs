@@ -16,7 +16,7 @@ use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
 /// Body of a response that is read from a fill while that is being received.
-pub(in crate::http::cache) struct Follower {
+pub(crate) struct Follower {
     fill: Arc<Fill>,
     id: usize,
     at: u64,
@@ -30,19 +30,14 @@ pub(in crate::http::cache) struct Follower {
 impl Follower {
     /// Creates a follower of the bytes from `from` on, until `end` if that is known. Returns `None` if those bytes are gone:
     /// the file takes no more, and no other follower was so far behind.
-    pub(in crate::http::cache) fn new(
-        fill: Arc<Fill>,
-        from: u64,
-        end: Option<u64>,
-        disk: Disk,
-    ) -> Option<Self> {
+    pub(crate) fn new(fill: Arc<Fill>, from: u64, end: Option<u64>, disk: Disk) -> Option<Self> {
         let id = fill.add_follower(from)?;
         Some(Self { fill, id, at: from, end, disk, reports: false })
     }
 
     /// Makes the follower write the byte counts of the exchange to the request, which began the fill.
     #[must_use]
-    pub(in crate::http::cache) fn reporting(mut self) -> Self {
+    pub(crate) fn reporting(mut self) -> Self {
         self.reports = true;
         self
     }

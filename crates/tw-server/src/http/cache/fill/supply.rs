@@ -20,7 +20,7 @@ use super::{BodyEnd, ExchangeReport, Fill, FillHead, FillRefusal, FillStage, Fil
 
 tw_base::limits! {
     /// Limits of continued fills.
-    pub(in super::super) const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes a second with which a response on its way into a cache makes progress.
     ///
@@ -92,16 +92,16 @@ pub(crate) struct Continuation {
     fill: Arc<Fill>,
     number: u32,
     /// First byte of the requested range.
-    pub(in super::super) from: u64,
+    pub(crate) from: u64,
     /// Value of `If-Range`.
-    pub(in super::super) validator: Bytes,
+    pub(crate) validator: Bytes,
     is_taken: bool,
 }
 
 impl Continuation {
     /// Accepts the response with this head: it delivers the fill from now on. Returns `None` if it is of another representation
     /// or range, or is not needed any more.
-    pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
+    pub(crate) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
         let mut state = self.fill.state.lock();
         let FillStage::Begun(begun) = &state.stage else { return None };
         let missing = MissingRange { from: self.from, length: begun.len };
@@ -131,7 +131,7 @@ impl Drop for Continuation {
 }
 
 /// Permit to deliver the body of a fill. Dropping it before the end counts as a failure.
-pub(in super::super) struct Delivery {
+pub(crate) struct Delivery {
     fill: Arc<Fill>,
     number: u32,
     /// Bytes to skip: the fill has them already.
@@ -143,17 +143,17 @@ pub(in super::super) struct Delivery {
 
 impl Delivery {
     /// Delivery by the exchange that began `fill`.
-    pub(in super::super) fn first(fill: &Arc<Fill>) -> Self {
+    pub(crate) fn first(fill: &Arc<Fill>) -> Self {
         Self { fill: fill.clone(), number: 0, skip: 0, length: None, is_over: false }
     }
 
     /// Fill that is delivered.
-    pub(in super::super) fn fill(&self) -> &Arc<Fill> {
+    pub(crate) fn fill(&self) -> &Arc<Fill> {
         &self.fill
     }
 
     /// Adds a piece of the body.
-    pub(in super::super) fn push(&mut self, mut piece: Bytes) {
+    pub(crate) fn push(&mut self, mut piece: Bytes) {
         let len = piece.len();
         let skipped = self.skip.min(len as u64);
         self.skip -= skipped;
@@ -173,7 +173,7 @@ impl Delivery {
     }
 
     /// Returns true if another exchange delivers now. The task is woken when that changes.
-    pub(in super::super) fn is_superseded(&self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn is_superseded(&self, cx: &mut Context<'_>) -> bool {
         let mut state = self.fill.state.lock();
         if state.supply.current != self.number {
             return true;
@@ -185,7 +185,7 @@ impl Delivery {
     }
 
     /// Ends the delivery. If the body broke off, a continuation is requested where that is possible.
-    pub(in super::super) fn end(mut self, body_end: BodyEnd, report: Option<ExchangeReport>) -> DeliveryEnd {
+    pub(crate) fn end(mut self, body_end: BodyEnd, report: Option<ExchangeReport>) -> DeliveryEnd {
         self.is_over = true;
         let (number, length) = (self.number, self.length);
         let mut finish = DeliveryEnd::Superseded;
@@ -220,7 +220,7 @@ impl Drop for Delivery {
 
 /// Outcome of one delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum DeliveryEnd {
+pub(crate) enum DeliveryEnd {
     /// The body is complete.
     Whole,
     /// The body broke off, and a continuation is requested.
@@ -313,23 +313,23 @@ impl FillState {
 
 impl Fill {
     /// Returns the time at which the fill stalls if there is no progress for `age`. `None` if it cannot stall.
-    pub(in super::super) fn stalls_at(&self, age: Duration) -> Option<Instant> {
+    pub(crate) fn stalls_at(&self, age: Duration) -> Option<Instant> {
         self.state.lock().stalls_at(age)
     }
 
     /// Returns true if the fill has made no progress for `age`: no further request waits for it.
-    pub(in super::super) fn is_stalled(&self, now: Instant, age: Duration) -> bool {
+    pub(crate) fn is_stalled(&self, now: Instant, age: Duration) -> bool {
         self.stalls_at(age).is_some_and(|at| at <= now)
     }
 
     /// Counts the location's rate limit as progress, however low it is.
-    pub(in super::super) fn expect_rate(&self, rate: u64) {
+    pub(crate) fn expect_rate(&self, rate: u64) {
         let mut state = self.state.lock();
         state.supply.rate = PROGRESS_RATE.min(rate / 2);
     }
 
     /// Notes that the fill has stalled: a continuation is requested if several requests wait for it.
-    pub(in super::super) fn stalled(&self) {
+    pub(crate) fn stalled(&self) {
         self.change(|state| {
             if state.is_shared {
                 state.want_next();
@@ -338,7 +338,7 @@ impl Fill {
     }
 
     /// Waits until `pending` bytes are not in the file yet, or the fill has ended.
-    pub(in super::super) fn poll_pending(&self, pending: u64, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_pending(&self, pending: u64, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if state.end.is_some() || state.received - state.written >= pending {
             return Poll::Ready(());

@@ -8,8 +8,8 @@ use std::time::Instant;
 use tw_disk::Op;
 use tw_testkit::wait;
 
-use super::super::segments::DeviceContentUse;
 use super::*;
+use crate::http::cache::store::segments::DeviceContentUse;
 
 #[test]
 fn device_whose_opening_was_given_up_is_still_another_one() {

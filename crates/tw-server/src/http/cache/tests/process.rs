@@ -49,7 +49,7 @@ pub(super) fn cache_path(now: u32) -> CachePath {
         verify: true,
         members: Box::default(),
         fleet: None,
-        share: super::super::quota::WHOLE,
+        share: crate::http::cache::upkeep::quota::WHOLE,
     }
 }
 
@@ -291,7 +291,8 @@ impl Process {
             let is_stored = record.is_ok_and(|(prefix, state)| {
                 let entry = after(row.block).get(64..64 + prefix.len as usize).unwrap_or_default();
                 let meta = format::decode(&Bytes::copy_from_slice(entry), prefix.len);
-                let is_whole = meta.is_ok_and(|meta| super::super::segments::is_body_whole(&meta, entry));
+                let is_whole =
+                    meta.is_ok_and(|meta| crate::http::cache::store::segments::is_body_whole(&meta, entry));
                 state == RecordState::Stored && is_whole
             });
             if is_stored && !is_known {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tw_accept::{TlsInfo, find_destination, local_address, no_destination};
+use tw_accept::{find_destination, local_address, no_destination};
 use tw_conf::Span;
 use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
@@ -19,6 +19,7 @@ use tw_core::server_names::ServerName;
 use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
+use tw_tls_settings::TlsInfo;
 
 use super::{AGAIN, NextStep, call_handler, decide, locate};
 use crate::config::location::{Location, Visibility};

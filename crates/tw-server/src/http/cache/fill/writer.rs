@@ -1,0 +1,350 @@
+//! Task that stores a response: it reads the body from the upstream server, writes it, and puts the complete file at its path.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_cache::Claim;
+use tw_cache::format::Meta;
+use tw_disk::{Disk, DiskError, Op};
+use tw_log::Level;
+use tw_rt::watch::Subject;
+
+use super::feed::{Feed, FeedEvent};
+use super::{BodyEnd, Delivery, Fill, FillLead};
+use crate::event_loop::Loop;
+use crate::http::cache::entry::open_entries::OpenEntry;
+use crate::http::cache::store::files::temp_file::FillFile;
+use crate::http::cache::store::files::{BodyTail, ValidatedFile};
+use crate::http::cache::upkeep::quota::QuotaClaim;
+use crate::http::cache::zone::Cache;
+use crate::http::generation::{LoopGeneration, PlanId};
+use crate::http::plan::LocalFuture;
+use crate::http::request::Request;
+
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a response on its way into a cache that are written by one job.
+    pub(crate) const WRITE_SIZE: u64 = 256 << 10, bytes, "the rest waits for the next one";
+    /// Bytes of such a response that its file has not taken.
+    ///
+    /// Maximum number of body bytes in memory that are not in the file yet: then reading from the upstream server pauses.
+    const UNWRITTEN_MAX: u64 = 4 << 20, bytes, "the upstream server waits";
+    /// Such bytes of all responses on their way into one cache, each of which may have `UNWRITTEN_MIN`.
+    const UNWRITTEN_TOTAL: u64 = 16 << 20, bytes, "their upstream servers wait";
+    /// Such bytes that each of them may have, however many they are.
+    ///
+    /// Minimum that each body may have: more can be received while one part is written.
+    const UNWRITTEN_MIN: u64 = 2 * WRITE_SIZE, bytes, "its upstream server waits";
+}
+
+/// Maximum number of unwritten bytes for each of `writers` bodies.
+pub(crate) fn room(writers: usize) -> u64 {
+    (UNWRITTEN_TOTAL / (writers as u64).max(1)).clamp(UNWRITTEN_MIN, UNWRITTEN_MAX)
+}
+
+/// Counts a body that is being stored, until it is dropped.
+struct WriterCount<'a>(&'a AtomicUsize);
+
+impl<'a> WriterCount<'a> {
+    fn new(writers: &'a AtomicUsize) -> Self {
+        writers.fetch_add(1, Relaxed);
+        Self(writers)
+    }
+}
+
+impl Drop for WriterCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Source of the body of a response.
+pub(crate) trait BodyOrigin {
+    /// Polls the next piece; `None` at the end, complete or not.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+
+    /// Reports the end of the body. After `None`.
+    fn end(&mut self) -> BodyReport;
+}
+
+/// End of a received body.
+pub(crate) struct BodyReport {
+    /// Result; the error is for the log.
+    pub(crate) result: Result<(), (Level, String)>,
+    /// Other lines for the log.
+    pub(crate) warnings: Vec<(Level, String)>,
+    /// Bytes sent to the upstream server.
+    pub(crate) sent: u64,
+    /// Bytes received.
+    pub(crate) received: u64,
+    /// Duration of the exchange.
+    pub(crate) took: Option<Duration>,
+}
+
+/// Writer of one response.
+pub(crate) struct FillWriter {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) meta: Meta,
+    /// Length of the body, if known.
+    pub(crate) len: Option<u64>,
+    /// Fill that other requests can join.
+    pub(crate) lead: FillLead,
+    /// Permit to store.
+    pub(crate) claim: Claim,
+    pub(crate) disk: Disk,
+    /// Owner of the response, if it has a quota.
+    pub(crate) quota: Option<QuotaClaim>,
+    pub(crate) event_loop: Rc<Loop>,
+    pub(crate) generation: Rc<LoopGeneration>,
+    pub(crate) plan: PlanId,
+    /// Time without progress after which the rest is requested anew (`cache_lock_age`).
+    pub(crate) stall_age: Option<Duration>,
+}
+
+/// Write in progress. It returns the file, and the number of body bytes that were added.
+type PendingWrite<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
+
+/// Event that the writer waits for.
+enum WriterEvent {
+    Fed(FeedEvent),
+    /// Another exchange has delivered enough for a write, or the fill has ended.
+    Pending,
+    Wrote(Result<(FillFile, u64), DiskError>),
+}
+
+impl FillWriter {
+    /// Starts the task; `origin` delivers the body behind the bytes that the fill has.
+    pub(crate) fn start(self, origin: Option<Box<dyn BodyOrigin>>) {
+        let event_loop = self.event_loop.clone();
+        let subject = Subject { kind: "cache fill", id: event_loop.index as u64 };
+        // The layers of a task move what it runs.
+        event_loop.connections.spawn_counted(subject, Box::pin(self.run(origin)));
+    }
+
+    async fn run(self, origin: Option<Box<dyn BodyOrigin>>) {
+        let fill = self.lead.fill.clone();
+        let written = match origin {
+            // The body is complete.
+            None => Ok(None),
+            Some(origin) => self.receive(&fill, origin).await,
+        };
+        let (cache, fill_log) = (self.cache.clone(), FillLog(self.generation.clone(), self.plan));
+        let stored = match written {
+            Ok(temp_file) if fill.is_complete() => self.store(&fill, temp_file).await,
+            // The reason was logged.
+            Ok(_) => return,
+            Err(error) => {
+                cache.note_stored(Some(&error), &|level, message| fill_log.log(level, message));
+                Err(error)
+            }
+        };
+        if let Err(error) = stored {
+            cache.report_disk_failure(&error, "storing a response", |level, message| {
+                fill_log.log(level, message)
+            });
+        }
+    }
+
+    /// Reads the body and writes it, until the fill has ended.
+    async fn receive(
+        &self,
+        fill: &Arc<Fill>,
+        origin: Box<dyn BodyOrigin>,
+    ) -> Result<Option<FillFile>, DiskError> {
+        let mut temp_file = None;
+        let mut writing: Option<PendingWrite<'_>> = None;
+        let mut failed = None;
+        let mut feed = Some(Feed::new(fill.clone(), Delivery::first(fill), origin, self.stall_age));
+        let fill_log = FillLog(self.generation.clone(), self.plan);
+        let writers = WriterCount::new(&self.cache.zone.writers);
+        loop {
+            let has_ended = fill.has_ended();
+            if writing.is_none() && failed.is_none() {
+                let pending = fill.pending();
+                if pending >= self.write_from(temp_file.is_some(), feed.is_some()) && !has_ended {
+                    writing = Some(self.write(fill, temp_file.take()));
+                } else if has_ended {
+                    return Ok(temp_file);
+                }
+            } else if has_ended && failed.is_some() {
+                return failed.map_or(Ok(None), Err);
+            }
+            let step = poll_fn(|cx| {
+                if let Some(writing) = &mut writing
+                    && let Poll::Ready(wrote) = writing.as_mut().poll(cx)
+                {
+                    return Poll::Ready(WriterEvent::Wrote(wrote));
+                }
+                if has_ended {
+                    return Poll::Pending;
+                }
+                let is_idle = writing.is_none() && failed.is_none();
+                if is_idle && fill.pending() >= self.write_from(temp_file.is_some(), feed.is_some()) {
+                    return Poll::Ready(WriterEvent::Pending);
+                }
+                match &mut feed {
+                    Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(WriterEvent::Fed),
+                    None => {
+                        let least = self.write_from(temp_file.is_some(), false);
+                        let pending = if is_idle { least } else { u64::MAX };
+                        fill.poll_pending(pending, cx).map(|()| WriterEvent::Pending)
+                    }
+                }
+            })
+            .await;
+            match step {
+                WriterEvent::Fed(FeedEvent::Piece(len)) => {
+                    if !self.event_loop.budget.may_copy(len) {
+                        tw_rt::yield_now().await;
+                    }
+                }
+                WriterEvent::Fed(FeedEvent::Ended) => {
+                    if let Some(feed) = feed.take() {
+                        feed.end(&fill_log);
+                    }
+                }
+                WriterEvent::Fed(FeedEvent::Superseded) => feed = None,
+                WriterEvent::Pending => {}
+                WriterEvent::Wrote(Ok((wrote, len))) => {
+                    writing = None;
+                    let head = u64::from(self.meta.header_size);
+                    fill.note_written(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
+                    temp_file = Some(wrote);
+                }
+                WriterEvent::Wrote(Err(error)) => {
+                    // Clients get the rest from memory.
+                    writing = None;
+                    fill.stop_file(error.op() == Some(Op::WriteBack));
+                    failed = Some(error);
+                }
+                WriterEvent::Fed(FeedEvent::Unwanted) => {
+                    fill.end(BodyEnd::Broken, None);
+                    return failed.map_or(Ok(None), Err);
+                }
+            }
+        }
+    }
+
+    /// Number of received bytes from which on the body is written. What may become a record of a segment has no file before.
+    /// A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
+    fn write_from(&self, has_file: bool, has_feed: bool) -> u64 {
+        let Some(store) = self.cache.zone.segments.as_ref().filter(|_| !has_file) else { return WRITE_SIZE };
+        let body_max = store.entry_max().saturating_sub(self.meta.header_size.into());
+        let is_known_larger = self.len.is_some_and(|len| len > body_max);
+        match (is_known_larger, has_feed) {
+            (true, _) => WRITE_SIZE,
+            (false, true) => (body_max + 1).min(room(self.cache.zone.writers.load(Relaxed))),
+            (false, false) => (body_max + 1).min(UNWRITTEN_MIN),
+        }
+    }
+
+    /// Writes the bytes that the file does not have yet; creates the file if there is none.
+    fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> PendingWrite<'a> {
+        let (at, pieces) = fill.unwritten();
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let tail = BodyTail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
+        Box::pin(async move {
+            let temp_file = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
+            Ok((temp_file, len))
+        })
+    }
+
+    /// Stores a complete response.
+    async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
+        let Self { cache, meta, lead, claim, disk, quota, event_loop, generation, plan, .. } = self;
+        let (at, pieces) = fill.unwritten();
+        let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
+        let key = claim.key();
+        let stored = cache.store(&disk, meta, claim, tail).await;
+        let fill_log = FillLog(generation.clone(), plan);
+        cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
+        let pushed_out = stored?;
+        let above = quota.and_then(|quota| cache.count_in_quota(key, &quota));
+        cache.remove_elsewhere(&event_loop, &disk, key);
+        for gone in [pushed_out, above] {
+            cache.delete(&event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), gone);
+        }
+        // Until here other requests can join the fill.
+        drop(lead);
+        Ok(())
+    }
+}
+
+/// Error log of a fill, whose request may be gone.
+pub(crate) struct FillLog(pub(crate) Rc<LoopGeneration>, pub(crate) PlanId);
+
+impl FillLog {
+    pub(crate) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        self.0.plan(self.1).core.error_log.write(level, None, message);
+    }
+}
+
+/// Update of an entry's head after the upstream server has validated it.
+pub(crate) struct HeadRefresh {
+    pub(crate) cache: Arc<Cache>,
+    /// New head.
+    pub(crate) meta: Meta,
+    /// Old entry.
+    pub(crate) was: Rc<OpenEntry>,
+    /// Fill that other requests can join meanwhile.
+    pub(crate) lead: FillLead,
+    pub(crate) claim: Claim,
+    pub(crate) disk: Disk,
+}
+
+impl HeadRefresh {
+    /// Starts in the background of the request.
+    pub(crate) fn start(self, r: &Request) {
+        let event_loop = r.client().event_loop.clone();
+        let subject = Subject { kind: "cache update", id: event_loop.index as u64 };
+        let fill_log = FillLog(r.generation().clone(), r.route.plan);
+        let generation = r.generation().clone();
+        event_loop.clone().connections.spawn_counted(subject, async move {
+            let cache = self.cache.clone();
+            let log = |level, message: std::fmt::Arguments<'_>| fill_log.log(level, message);
+            if let Err(error) = self.run(&event_loop, &generation, &log).await {
+                cache.report_disk_failure(&error, "updating a response", log);
+            }
+        });
+    }
+
+    async fn run(
+        self,
+        event_loop: &Rc<Loop>,
+        generation: &LoopGeneration,
+        log: &dyn Fn(Level, std::fmt::Arguments<'_>),
+    ) -> Result<(), DiskError> {
+        let Self { cache, meta, was, lead, claim, disk } = self;
+        let file = ValidatedFile::of(&was);
+        let pushed_out = cache.refresh(&disk, meta, file, claim, log).await?;
+        cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
+        // Until here other requests can join the fill.
+        drop(lead);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_share_the_write_budget() {
+        for (writers, expected) in
+            [(0, 4 << 20), (1, 4 << 20), (4, 4 << 20), (5, (16 << 20) / 5), (1000, 512 << 10)]
+        {
+            assert_eq!(room(writers), expected, "{writers}");
+        }
+        let writers = AtomicUsize::new(0);
+        let (first, second) = (WriterCount::new(&writers), WriterCount::new(&writers));
+        drop(first);
+        assert_eq!(second.0.load(Relaxed), 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! Response from a cache: the head of an entry or of a fill, and its body.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_cache::format::Meta;
+
+use crate::http::body::{Body, FileSpan};
+use crate::http::cache::entry::open_entries::OpenEntry;
+use crate::http::cache::fill::FillHead;
+use crate::http::request::Request;
+use crate::http::upstream_response::UpstreamResponse;
+
+/// Response from a cache.
+pub(crate) struct CachedResponse {
+    /// Head, as the upstream server sent it.
+    pub(crate) head: CachedHead,
+    /// Body.
+    pub(crate) body: Body,
+}
+
+/// Head of a cached response.
+pub(crate) struct CachedHead(pub(crate) HeadSource);
+
+/// Owner of the head.
+pub(crate) enum HeadSource {
+    Entry(Rc<OpenEntry>),
+    Begun(Arc<FillHead>),
+}
+
+impl CachedHead {
+    fn meta(&self) -> &Meta {
+        match &self.0 {
+            HeadSource::Entry(entry) => &entry.meta,
+            HeadSource::Begun(begun) => &begun.meta,
+        }
+    }
+
+    /// Restores the head into `answer`, as if the upstream server had just sent it.
+    pub(crate) fn restore(&self, answer: &mut UpstreamResponse) {
+        let meta = self.meta();
+        answer.clear();
+        answer.status = meta.status;
+        answer.status_line = meta.status_line.clone();
+        answer.fields.clone_from(&meta.fields);
+        answer.content_length = match &self.0 {
+            HeadSource::Entry(entry) => Some(entry.len),
+            HeadSource::Begun(begun) => begun.len,
+        };
+    }
+}
+
+/// Responds with an entry of this age, in seconds.
+pub(crate) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> CachedResponse {
+    let facts = &mut r.upstream.cache;
+    (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
+    let body = match &entry.body {
+        Some(body) if body.is_empty() => Body::Empty,
+        Some(body) => Body::Bytes(body.clone()),
+        None => {
+            Body::File(FileSpan { file: entry.file.clone(), offset: entry.body_offset(), len: entry.len })
+        }
+    };
+    CachedResponse { head: CachedHead(HeadSource::Entry(entry)), body }
+}

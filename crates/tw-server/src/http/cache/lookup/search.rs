@@ -1,0 +1,587 @@
+//! Search for an entry by its key: index, open entries, file.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use bytes::Bytes;
+use tw_base::FatalCell;
+use tw_cache::format::{BlockSums, FormatError, Meta};
+use tw_cache::policy::{self, Reuse, Rules, Window};
+use tw_cache::{
+    EntryState, IndexEntry, Key, LoadedEntry, Purge, RemovedEntry, SegmentAddress, Subject, Tag, Verdict,
+};
+use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
+use tw_log::{Level, Text};
+use tw_rt::watch::Subject as Task;
+
+use super::refresh_ahead::RefreshPace;
+use crate::event_loop::Loop;
+use crate::http::cache::entry::damage::CheckedEntry;
+use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
+use crate::http::cache::guard::breaker::Permission;
+use crate::http::cache::guard::hedge::{HedgeWinner, HedgedKey, LookupHedge};
+use crate::http::cache::seconds;
+use crate::http::cache::store::files::file_head::{self, NoEntry};
+use crate::http::cache::store::files::{is_same, on_disk, valid_until};
+use crate::http::cache::store::segments::{FoundRecord, RecordRead, SegmentStore};
+use crate::http::cache::zone::{Cache, ZoneIndex};
+use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
+use crate::http::request::Request;
+
+/// Bytes read when a file is opened: a usual head and a small body.
+const FIRST_READ: usize = BODY_MAX + (4 << 10);
+/// Bytes of the longest table of checksums that a loop compares itself: that of 1 GiB.
+const TABLE_NOW_MAX: usize = 64 << 10;
+
+/// Key and text of the entry that is searched for.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryQuery<'a> {
+    pub(crate) cache: &'a Arc<Cache>,
+    /// Key of the entry, which may be a variant.
+    pub(crate) key: Key,
+    /// Key of the text; differs from `key` for a variant.
+    pub(crate) main: Key,
+    /// Text of the key.
+    pub(crate) text: &'a [u8],
+    /// Sequence number; entries whose fetch began before it do not count.
+    pub(crate) since: u64,
+}
+
+/// State of an entry in the index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundState {
+    /// Sequence number; older variants of the entry do not count.
+    pub(crate) since: u64,
+    /// True if a newer response is being fetched.
+    pub(crate) is_claimed: bool,
+    /// Number of lookups that found it before this one.
+    pub(crate) hits: u8,
+    /// True after a soft purge: the entry is stale in any case.
+    pub(crate) is_stale: bool,
+}
+
+impl FoundState {
+    /// Decides how `r` may use the entry.
+    pub(crate) fn usage(self, meta: &Meta, r: &Request, now: i64, rules: &Rules) -> Reuse {
+        match policy::may_use(&meta.lifetime, &r.head, now, rules) {
+            Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
+                Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
+            }
+            found => found,
+        }
+    }
+}
+
+/// Result of the search of a request.
+pub(crate) enum SearchOutcome {
+    Entry(Rc<OpenEntry>, FoundState),
+    Nothing,
+    /// The upstream server answered before the disk.
+    Hedged(HedgeWinner),
+}
+
+/// Finds the entry of `wanted`, which is a variant if the main entry has `Vary`. Waits for the disk, or for the upstream server if
+/// that is faster and `hedge` permits it.
+pub(crate) async fn find(
+    r: &mut Request,
+    wanted: &EntryQuery<'_>,
+    vary: Option<&Bytes>,
+    hedge: Option<&LookupHedge>,
+) -> SearchOutcome {
+    let mut found = FoundEntry::default();
+    let winner = {
+        let (r, event_loop) = (&*r, &r.client().event_loop);
+        let search = EntrySearch {
+            disk: &|| r.disk(),
+            hot: &event_loop.app.cached,
+            event_loop: Some(event_loop),
+            account: &r.costs.account,
+            log: &|level, message| r.log(level, message),
+        };
+        match hedge {
+            None => {
+                search.find(wanted, &mut found).await;
+                None
+            }
+            Some(hedge) => {
+                let hedged = HedgedKey { main: wanted.main, key: wanted.key, other: vary };
+                let search = search.find(wanted, &mut found);
+                Box::pin(wanted.cache.hedge(r, hedge, hedged, search)).await
+            }
+        }
+    };
+    let FoundEntry { entry, gone, account } = found;
+    for gone in gone {
+        match wanted.cache.disk_of(r).cloned() {
+            // Its successor has the same file name: the file has to be gone before that is stored.
+            Some(disk) if gone.key == wanted.key => {
+                // Should it stay, the next start finds it.
+                let _ = wanted.cache.remove(&disk, gone).await;
+            }
+            _ => wanted.cache.remove_evicted(r, Some(gone)),
+        }
+    }
+    if let Some(account) = account {
+        r.costs.account.add_part(&account);
+    }
+    match (winner, entry) {
+        (Some(winner), _) => SearchOutcome::Hedged(winner),
+        (None, Some((entry, state))) => SearchOutcome::Entry(entry, state),
+        (None, None) => SearchOutcome::Nothing,
+    }
+}
+
+/// Access to open entries and the disk for a search.
+pub(crate) struct EntrySearch<'a> {
+    /// Disk, if it turns out to be needed.
+    pub(crate) disk: &'a dyn Fn() -> Option<&'a Disk>,
+    /// Open entries of the loop.
+    pub(crate) hot: &'a FatalCell<OpenEntries>,
+    /// Loop that closes another file if no descriptor is left.
+    pub(crate) event_loop: Option<&'a Rc<Loop>>,
+    /// Account of which the search is a part.
+    pub(crate) account: &'a Account,
+    pub(crate) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
+}
+
+/// Result of a search.
+#[derive(Default)]
+pub(crate) struct FoundEntry {
+    pub(crate) entry: Option<(Rc<OpenEntry>, FoundState)>,
+    /// Entries that have left the index; the caller removes their files.
+    pub(crate) gone: Vec<RemovedEntry>,
+    /// Disk operations of the search, if there were any.
+    account: Option<Account>,
+}
+
+impl EntrySearch<'_> {
+    /// Searches for an entry.
+    pub(crate) async fn find(&self, wanted: &EntryQuery<'_>, out: &mut FoundEntry) {
+        let EntryQuery { cache, key, .. } = *wanted;
+        let zone = &cache.zone;
+        let Some(held) = zone.loaded() else { return };
+        let ZoneIndex { index, purges, .. } = held;
+        let now = seconds(tw_rt::clock::unix().secs);
+        let look_up = || index.lookup(key, now).filter(|found| found.holds == EntryState::File);
+        let mut found = look_up();
+        if found.is_none() && zone.is_restoring() && Box::pin(cache.restore_key(key, self.disk)).await {
+            found = look_up();
+        }
+        let entry = match found {
+            Some(found) => {
+                let hot = self.hot.borrow_mut().get(zone.id, key, &found);
+                match hot {
+                    Some(entry)
+                        if cache.may_serve(&entry) && self.is_in_place(wanted, &entry, &found).await =>
+                    {
+                        entry
+                    }
+                    // Rare, and large: hits in memory do without its room.
+                    _ => match Box::pin(self.open(wanted, Some(&found), out)).await {
+                        Some(entry) => self.add_open(cache, key, entry),
+                        None => return,
+                    },
+                }
+            }
+            // Until the index is loaded, the disk is searched.
+            None if !zone.is_loaded.load(Relaxed) => {
+                let removals = zone.removals.load(SeqCst);
+                let Some(disk) = (self.disk)() else { return };
+                let Some(entry) = Box::pin(self.open(wanted, None, out)).await else { return };
+                let known = LoadedEntry {
+                    key,
+                    sequence: entry.sequence,
+                    since: entry.sequence,
+                    size: on_disk(entry.meta.stored_len().unwrap_or(0)),
+                    valid_until: valid_until(&entry.meta),
+                };
+                match cache.admit(disk, index, &known, Some(entry.file.file()), removals).await {
+                    Ok(pushed_out) => out.gone.extend(pushed_out),
+                    Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
+                }
+                self.add_open(cache, key, entry)
+            }
+            None => return,
+        };
+        let (checked, since) = found.map_or((0, 0), |found| (found.checked, found.since));
+        // Of a file that was found on the disk, it is not known which purges came before it.
+        let since = if since == 0 { entry.written } else { since };
+        let is_claimed = found.is_some_and(|found| found.claims > 0);
+        let hits = found.map_or(0, |found| found.hits);
+        let checked = checked.max(entry.confirmed.get());
+        // Of the response itself, whatever was checked: a purge of the key that it is a variant of is not remembered.
+        let sequence = match entry.address {
+            Some(_) => entry.written,
+            None => found.map_or(0, |found| found.sequence).max(entry.written),
+        };
+        let verdict = if sequence < wanted.since || held.is_below_floor(entry.written) {
+            Verdict::Purged(Purge::Hard)
+        } else {
+            let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
+            purges.verdict(checked.max(entry.written), &subject)
+        };
+        match verdict {
+            Verdict::Kept(upto) => {
+                if upto > checked {
+                    index.confirm(key, entry.sequence, upto);
+                    entry.confirmed.set(upto);
+                }
+                out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: false }));
+            }
+            Verdict::Purged(Purge::Soft) => {
+                out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: true }));
+            }
+            Verdict::Purged(Purge::Hard) => {
+                let gone = index.remove_if_sequence(key, entry.sequence);
+                zone.counts.purged.add(u64::from(gone.is_some()));
+                out.gone.extend(gone);
+            }
+        }
+    }
+
+    // DIFF(nginx): the path is checked once a second, not for each hit.
+    /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
+    async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>, known: &IndexEntry) -> bool {
+        if entry.address.is_some() {
+            // Nobody but the cache removes records.
+            return true;
+        }
+        let now = tw_rt::clock::now();
+        let due = entry.path_check.due(now);
+        if due == DueCheck::Nothing {
+            return true;
+        }
+        let Some(event_loop) = self.event_loop else { return true };
+        if let DueCheck::Begin | DueCheck::BeginAndWait(_) = due {
+            let Some(disk) = (self.disk)() else { return true };
+            entry.path_check.begin(now);
+            check_path(event_loop, wanted, entry.clone(), disk.clone());
+        }
+        if let DueCheck::BeginAndWait(until) | DueCheck::Wait(until) = due {
+            entry.path_check.wait(until).await;
+        }
+        let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, known);
+        found.is_some_and(|found| Rc::ptr_eq(&found, entry))
+    }
+
+    fn add_open(&self, cache: &Cache, key: Key, entry: OpenEntry) -> Rc<OpenEntry> {
+        let entry = Rc::new(entry);
+        self.hot.borrow_mut().put(&cache.zone, key, entry.clone());
+        entry
+    }
+
+    /// Opens an entry. `known` is what the index has of it, if it is there. Errors are logged and return `None`.
+    async fn open(
+        &self,
+        wanted: &EntryQuery<'_>,
+        known: Option<&IndexEntry>,
+        out: &mut FoundEntry,
+    ) -> Option<OpenEntry> {
+        let EntryQuery { cache, key, .. } = *wanted;
+        let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
+        let permit = match cache.permission(key, self.log) {
+            Permission::Given(permit) => permit,
+            Permission::Refused => return None,
+        };
+        let sequence = known.map(|known| known.sequence);
+        if let Some((store, known)) = cache.zone.segments.as_ref().zip(known)
+            && let Some(address) = known.address
+        {
+            let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
+            let mut found = store.read(disk, account, (Some(key), address), FIRST_READ).await;
+            let mut check = None;
+            // Always: a power cut may leave a record whose body was not written.
+            if let Ok(RecordRead::Entry(record)) = &found {
+                let file = StoredFile {
+                    file: &record.file,
+                    address: Some(address),
+                    offset: record.offset,
+                    meta: &record.meta,
+                    first: &record.first,
+                };
+                match self.begin_check(disk, wanted, account, file).await {
+                    Ok(Ok(begun)) => check = begun,
+                    Ok(Err(why)) => found = Ok(RecordRead::Damaged(why)),
+                    Err(error) => found = Err(error),
+                }
+            }
+            if let Some(permit) = permit {
+                permit.finish(account, &found);
+            }
+            return self.open_record(wanted, known, address, (found, check), out).await;
+        }
+        let path = cache.place.path(key);
+        let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
+        let mut found = self.read(disk, wanted, account, &path).await;
+        if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(
+            FormatError::Checksum | FormatError::StateChecksum,
+        ))) = found
+        {
+            // Its head may just be rewritten after a validation.
+            found = self.read(disk, wanted, account, &path).await;
+        }
+        if let Some(permit) = permit {
+            permit.finish(account, &found);
+        }
+        match found {
+            Ok(ReadOutcome::Entry(mut entry)) => {
+                entry.written = held.purges.sequence().admit(entry.meta.sequence);
+                entry.sequence = sequence.unwrap_or(entry.written);
+                if let Some(checked) = &entry.checked {
+                    checked.sequence.store(entry.sequence, Relaxed);
+                }
+                Some(*entry)
+            }
+            Ok(ReadOutcome::Another | ReadOutcome::Nothing(NoEntry::OfNginx)) => None,
+            Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))) => {
+                cache.zone.counts.damaged.add(1);
+                let shown = Text(path.to_bytes());
+                (self.log)(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
+                let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
+                // Otherwise another task has removed the entry or stored another one.
+                if sequence.is_none() || gone.is_some() {
+                    let mut account = Account::new(JobClass::Evict, JobSource::NONE);
+                    // Should it stay, it is found again.
+                    let _ = cache.remove_file(disk, &mut account, key, gone).await;
+                }
+                None
+            }
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                if let Some(sequence) = sequence {
+                    held.index.remove_missing(key, sequence);
+                }
+                None
+            }
+            Err(error) => {
+                cache.report_disk_failure(&error, "reading a response", self.log);
+                None
+            }
+        }
+    }
+
+    /// Makes an entry of a record that was read.
+    async fn open_record(
+        &self,
+        wanted: &EntryQuery<'_>,
+        known: &IndexEntry,
+        address: SegmentAddress,
+        (found, check): (Result<RecordRead, DiskError>, Option<BodyCheck>),
+        out: &mut FoundEntry,
+    ) -> Option<OpenEntry> {
+        let EntryQuery { cache, key, .. } = *wanted;
+        let held = cache.zone.loaded()?;
+        match found {
+            // Two texts may have the same key, a hash.
+            Ok(RecordRead::Entry(found)) if *found.meta.key_text == *wanted.text => {
+                let FoundRecord { meta, file, offset, len, first, .. } = *found;
+                let body_len = meta.body_len.unwrap_or(0);
+                let body = (body_len <= BODY_MAX as u64 && first.len() as u64 == len)
+                    .then(|| first.slice(meta.header_size as usize..));
+                let (check, checked) = check.unzip();
+                if let Some(checked) = &checked {
+                    checked.sequence.store(known.sequence, Relaxed);
+                }
+                Some(OpenEntry {
+                    tags: meta.tags.iter().map(Tag::of).collect(),
+                    written: held.written(known, meta.sequence),
+                    meta,
+                    file: Rc::new(OpenFile::part_of(file).with_check(check)),
+                    address: Some(address),
+                    offset,
+                    len: body_len,
+                    body,
+                    sequence: known.sequence,
+                    confirmed: Cell::new(0),
+                    quota: Cell::new(None),
+                    path_check: PathCheck::new(),
+                    refresh_pace: RefreshPace::default(),
+                    checked,
+                })
+            }
+            Ok(RecordRead::Entry(_)) => None,
+            Ok(RecordRead::Another(other)) if held.index.share_record_entry(key, other) => {
+                held.index.set_apart(key, address, seconds(tw_rt::clock::unix().secs));
+                None
+            }
+            Ok(RecordRead::Missing | RecordRead::Another(_)) => {
+                held.index.remove_missing_record(key, address);
+                None
+            }
+            Ok(RecordRead::Damaged(why)) => {
+                cache.zone.counts.damaged.add(1);
+                let SegmentAddress { segment, block, .. } = address;
+                (self.log)(
+                    Level::Crit,
+                    format_args!("record {block} of cache segment {segment:08} is damaged: {why}"),
+                );
+                out.gone.extend(held.index.remove_if_address(key, address));
+                None
+            }
+            Err(error) => {
+                cache.report_disk_failure(&error, "reading a response", self.log);
+                None
+            }
+        }
+    }
+
+    /// Opens the file of an entry and reads its head, and a small body.
+    async fn read(
+        &self,
+        disk: &Disk,
+        wanted: &EntryQuery<'_>,
+        account: &mut Account,
+        path: &CStr,
+    ) -> Result<ReadOutcome, DiskError> {
+        let mut open = async || disk.open_and_read(account, path, &OpenOptions::READ, FIRST_READ).await;
+        let (file, mut first) = match self.event_loop {
+            Some(event_loop) => event_loop.retry_with_descriptor(open).await?,
+            None => open().await?,
+        };
+        let size = file.meta().size;
+        let of_nginx = wanted.cache.place.of_nginx;
+        let needed = match file_head::needed(of_nginx, &first) {
+            Ok(needed) => needed,
+            Err(why) => return Ok(ReadOutcome::Nothing(why)),
+        };
+        if needed > first.len() {
+            first = disk.read(account, &file, 0, vec![0; needed]).await?;
+        }
+        let first = Bytes::from(first);
+        let meta = match file_head::decode(of_nginx, &first, size) {
+            Ok(meta) => meta,
+            Err(why) => return Ok(ReadOutcome::Nothing(why)),
+        };
+        // Two texts may have the same key, a hash.
+        if *meta.key_text != *wanted.text {
+            return Ok(ReadOutcome::Another);
+        }
+        let len = meta.body_len.unwrap_or(0);
+        let is_small = len <= BODY_MAX as u64 && first.len() as u64 == size;
+        let body = is_small.then(|| first.slice(meta.header_size as usize..));
+        let check = match wanted.cache.place.verify {
+            true => {
+                let stored = StoredFile { file: &file, address: None, offset: 0, meta: &meta, first: &first };
+                self.begin_check(disk, wanted, account, stored).await?
+            }
+            false => Ok(None),
+        };
+        let check = match check {
+            Ok(check) => check,
+            Err(why) => return Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))),
+        };
+        let (check, checked) = check.unzip();
+        let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ).with_check(check));
+        let tags = meta.tags.iter().map(Tag::of).collect();
+        Ok(ReadOutcome::Entry(Box::new(OpenEntry {
+            meta,
+            file,
+            address: None,
+            offset: 0,
+            tags,
+            len,
+            body,
+            sequence: 0,
+            confirmed: Cell::new(0),
+            quota: Cell::new(None),
+            written: 0,
+            path_check: PathCheck::new(),
+            refresh_pace: RefreshPace::default(),
+            checked,
+        })))
+    }
+
+    /// Reads the checksums of a file and compares its first block with them, which is all of a small body: if it is damaged,
+    /// nothing was sent yet. `None` for an entry without checksums.
+    async fn begin_check(
+        &self,
+        disk: &Disk,
+        wanted: &EntryQuery<'_>,
+        account: &mut Account,
+        stored: StoredFile<'_>,
+    ) -> Result<Result<Option<BodyCheck>, FormatError>, DiskError> {
+        let StoredFile { file, address, offset, meta, first } = stored;
+        let (Some(body_len), Some(sum)) = (meta.body_len, meta.body_sum) else { return Ok(Ok(None)) };
+        let decode = move |table: Vec<u8>| BlockSums::decode(body_len, sum, &table);
+        let sums = match meta.table_at() {
+            None => decode(Vec::new()),
+            Some(at) => {
+                let len = usize::try_from(at.end - at.start).unwrap_or(usize::MAX);
+                if len <= TABLE_NOW_MAX {
+                    decode(disk.read(account, file, offset + at.start, vec![0; len]).await?)
+                } else {
+                    disk.read_and(account, file, offset + at.start, len, decode).await?
+                }
+            }
+        };
+        let sums = match sums {
+            Ok(sums) => sums,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (cache, key, sequence) = (wanted.cache.clone(), wanted.key, AtomicU64::new(0));
+        let checked = Arc::new(CheckedEntry { cache, key, address, sequence });
+        let start = offset + u64::from(meta.header_size);
+        let check = BlockCheck::new(start..start + body_len, sums, checked.clone());
+        // The place of a record on a device may be used again while the entry is open.
+        let segments = wanted.cache.zone.segments.as_ref().filter(|_| address.is_some());
+        let is_always = segments.is_some_and(SegmentStore::is_on_device);
+        let check = Arc::new(if is_always { check.always() } else { check });
+        let compared = match check.compare_first(offset, first) {
+            Some(compared) => compared,
+            None => check.read(disk, account, file, start, 1).await?.map(drop),
+        };
+        Ok(match compared {
+            Ok(()) => Ok(Some((check, checked))),
+            Err(DamagedBlock(_)) => Err(FormatError::Body),
+        })
+    }
+}
+
+/// Checks in the background whether the file of an open entry is still at its path. If not, the entry is closed.
+fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
+    let (cache, key, at) = (wanted.cache.clone(), wanted.key, event_loop.clone());
+    let subject = Task { kind: "cache look", id: event_loop.index as u64 };
+    event_loop.connections.spawn_counted(subject, async move {
+        let path = cache.place.path(key);
+        let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
+        let is_lost = match disk.stat(&mut account, &path).await {
+            Ok(found) => !is_same(&found, entry.file.file().meta()),
+            // With another error the file may be there.
+            Err(error) => matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)),
+        };
+        if is_lost {
+            at.app.cached.borrow_mut().forget(cache.zone.id, key, &entry);
+            entry.path_check.failed();
+        } else {
+            entry.path_check.passed();
+        }
+    });
+}
+
+/// Checksums of an entry, and the receiver of damage.
+type BodyCheck = (Arc<BlockCheck>, Arc<CheckedEntry>);
+
+/// Entry in a file whose body is to be compared with its checksums.
+struct StoredFile<'a> {
+    file: &'a File,
+    /// Address of the record; `None` if it has a file of its own.
+    address: Option<SegmentAddress>,
+    /// Offset of the entry in the file.
+    offset: u64,
+    meta: &'a Meta,
+    /// Begin of the entry, as far as it was read.
+    first: &'a [u8],
+}
+
+/// Result of reading a file.
+enum ReadOutcome {
+    Entry(Box<OpenEntry>),
+    /// An entry with the same key and another text.
+    Another,
+    /// Not an entry.
+    Nothing(NoEntry),
+}

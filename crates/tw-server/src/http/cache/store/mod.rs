@@ -1,0 +1,4 @@
+//! Storage of responses: files of their own (`files`), or records of segments (`segments`).
+
+pub(crate) mod files;
+pub(crate) mod segments;

@@ -1,0 +1,170 @@
+//! One record: read for a hit or a check, updated after a validation, marked as removed.
+
+use bytes::Bytes;
+use tw_cache::format::{self, BlockSums, BodySums, FormatError, Meta};
+use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
+use tw_cache::{Index, Key, SegmentAddress};
+use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
+
+use super::SegmentStore;
+
+/// Result of reading a record.
+pub(crate) enum RecordRead {
+    Entry(Box<FoundRecord>),
+    /// There is no such record, or it was removed.
+    Missing,
+    /// The record is that of this key.
+    Another(Key),
+    Damaged(FormatError),
+}
+
+/// Record that was read.
+pub(crate) struct FoundRecord {
+    pub(crate) key: Key,
+    pub(crate) meta: Meta,
+    pub(crate) file: File,
+    /// Offset of the entry in the file.
+    pub(crate) offset: u64,
+    /// Length of head and body.
+    pub(crate) len: u64,
+    /// Begin of the entry, as far as it was read.
+    pub(crate) first: Bytes,
+}
+
+/// New head of a record after a validation.
+pub(crate) struct RecordHead {
+    pub(crate) prefix: RecordPrefix,
+    pub(crate) head: Vec<u8>,
+    /// True if the disk has to have it before it counts.
+    pub(crate) is_durable: bool,
+}
+
+/// Length of the part of a record that is in front of the entry.
+const PREFIX: usize = PREFIX_SIZE as usize;
+/// Bytes of the mark, which an update does not touch.
+const MARK: usize = REMOVED_MARK.len();
+
+impl SegmentStore {
+    /// Reads the record of this key, or of any: its first `max` bytes at once, and its whole head.
+    pub(crate) async fn read(
+        &self,
+        disk: &Disk,
+        account: &mut Account,
+        (key, address): (Option<Key>, SegmentAddress),
+        max: usize,
+    ) -> Result<RecordRead, DiskError> {
+        let opened = self.open(disk, account, address.segment).await?;
+        let Some(open) = opened.segment() else { return Ok(RecordRead::Missing) };
+        // The block that follows belongs to another record.
+        let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
+        let first = open.read(disk, account, address.offset(), want).await?;
+        let prefix = match find(&first, &open.header, address) {
+            Some(prefix) if key.is_some_and(|key| key != prefix.key) => {
+                return Ok(RecordRead::Another(prefix.key));
+            }
+            Some(prefix) => prefix,
+            None => return Ok(RecordRead::Missing),
+        };
+        let len = prefix.len;
+        let end = usize::try_from(len).unwrap_or(usize::MAX).saturating_add(PREFIX);
+        // A power cut may have taken the end of a segment.
+        let is_whole = match first.len() >= end {
+            true => true,
+            false if first.len() < want => false,
+            false => {
+                let size = self.size_of(disk, account, &open).await?;
+                size >= address.offset() + PREFIX_SIZE + len
+            }
+        };
+        if !is_whole {
+            return Ok(RecordRead::Missing);
+        }
+        let mut first = Bytes::from(first);
+        first.truncate(end);
+        let needed = match format::needed(first.get(PREFIX..).unwrap_or_default()) {
+            Ok(needed) => needed,
+            Err(why) => return Ok(RecordRead::Damaged(why)),
+        };
+        let offset = address.offset() + PREFIX_SIZE;
+        let mut entry = first.slice(PREFIX..);
+        if needed > entry.len() {
+            entry = open.read(disk, account, offset, needed).await?.into();
+        }
+        let offset = open.base + offset;
+        Ok(match format::decode(&entry, len) {
+            Ok(meta) => {
+                let (key, file) = (prefix.key, open.file.clone());
+                RecordRead::Entry(Box::new(FoundRecord { key, meta, file, offset, len, first: entry }))
+            }
+            Err(why) => RecordRead::Damaged(why),
+        })
+    }
+
+    /// Writes a new head over that of a record.
+    pub(crate) async fn update(
+        &self,
+        disk: &Disk,
+        account: &mut Account,
+        address: SegmentAddress,
+        update: RecordHead,
+    ) -> Result<(), DiskError> {
+        let Some(open) = self.open_to_write(disk, account, address.segment).await? else { return Ok(()) };
+        let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
+        bytes.extend(update.head);
+        bytes.drain(..MARK);
+        open.write(disk, account, address.offset() + MARK as u64, bytes).await?;
+        if update.is_durable {
+            disk.fsync(account, &open.file, Durable::Data).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks the record of this key as removed, if there is one, or that of another key of which `index` has no other entry: a
+    /// start does not find it any more.
+    pub(crate) async fn mark_removed(
+        &self,
+        disk: &Disk,
+        index: Option<&Index>,
+        key: Key,
+        address: SegmentAddress,
+    ) -> Result<(), DiskError> {
+        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
+        let Some(open) = self.open_to_write(disk, &mut account, address.segment).await? else {
+            return Ok(());
+        };
+        // An address of a snapshot may be one of another segment.
+        let prefix = open.read(disk, &mut account, address.offset(), PREFIX).await?;
+        let mut marked = key;
+        if let Some(prefix) = find(&prefix, &open.header, address)
+            && (prefix.key == key || index.is_some_and(|index| index.share_record_entry(prefix.key, key)))
+        {
+            open.write(disk, &mut account, address.offset(), REMOVED_MARK).await?;
+            marked = prefix.key;
+        }
+        // After the write: what is taken for a synchronization before it may not be part of that.
+        self.note_unsynced(address, marked);
+        Ok(())
+    }
+}
+
+/// Returns true if `entry`, which is all of an entry with this head, has the body that was stored.
+pub(crate) fn is_body_whole(meta: &Meta, entry: &[u8]) -> bool {
+    let (Some(len), Some(sum)) = (meta.body_len, meta.body_sum) else { return false };
+    let part = |start: u64, end: u64| entry.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
+    let head = u64::from(meta.header_size);
+    let Some(body) = part(head, head.saturating_add(len)) else { return false };
+    let table = meta.table_at().map_or(Some(&[][..]), |at| part(at.start, at.end));
+    let mut sums = BodySums::default();
+    sums.push(body);
+    sums.finish().sum == sum && table.is_some_and(|table| BlockSums::decode(len, sum, table).is_ok())
+}
+
+/// Returns the prefix of the record at this address, if there is one that was not removed.
+fn find(bytes: &[u8], header: &SegmentHeader, address: SegmentAddress) -> Option<RecordPrefix> {
+    let (prefix, state) = RecordPrefix::decode(bytes, header, address.block).ok()?;
+    let is_it = prefix.blocks() == address.blocks && state == RecordState::Stored;
+    is_it.then_some(prefix)
+}
+
+/// Bytes of a record that are read at once for its head: at most the head's blocks are wasted.
+pub(crate) const HEAD_READ: usize = 2 * BLOCK_SIZE as usize;

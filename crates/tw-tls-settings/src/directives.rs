@@ -1,0 +1,493 @@
+//! Directives of TLS for servers (nginx: ngx_http_ssl_module, ngx_stream_ssl_module), and what handshakes use of them.
+//!
+//! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and sends
+//! them to the worker with the configuration. rustls defines what a server can accept and offer; the words of OpenSSL select
+//! among it.
+
+pub(crate) mod session_cache;
+pub(crate) mod sign_pool;
+pub(crate) mod tls_parameters;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_acme::CurrentCertificate;
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Word, record};
+use tw_core::load::Resolve;
+use tw_core::metrics::Metric;
+use tw_core::module::{Protocol, Settings};
+use tw_core::reach::Reach;
+use tw_core::session::Session;
+use tw_tls::ClientVerification;
+
+use self::session_cache::SessionCache;
+use self::sign_pool::{POOL, SignPool};
+use self::tls_parameters::read_protocol_versions;
+use crate::certificates::certificate_file;
+use crate::certificates::certificate_metrics;
+use crate::certificates::dynamic_certificate::CertificateCache;
+use crate::ocsp::{client_ocsp, stapling};
+use crate::server::client_authentication::{self, ClientAuthentication};
+use crate::server::server_tls::{self, ServerTls};
+use crate::tls_info::TlsSession;
+
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it.
+    directive "ssl_handshake_timeout", "the session ends with status 500";
+}
+
+/// Protocol of the configuration whose servers can use TLS.
+pub trait SecureProtocol: Protocol<Session: TlsSession> {
+    /// Lists of protocols that a server may offer (ALPN, RFC 7301), each in the order of preference. For each handshake the host of
+    /// the connection chooses one by its index.
+    const ALPN: &'static [&'static [&'static [u8]]];
+
+    /// Lists of protocols over QUIC; none for a protocol that does not run over it.
+    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = &[];
+
+    /// ACME certificate of the server that is being resolved.
+    fn acme_certificate(_block: &Self::Block) -> Option<&Arc<CurrentCertificate>> {
+        None
+    }
+}
+
+/// TLS settings of one server.
+pub struct Ssl<S: Session> {
+    written: Directives,
+    level: Level,
+    /// Configuration of handshakes; `None` without `ssl_certificate`.
+    pub tls: Option<Arc<ServerTls<S>>>,
+    /// Authentication of clients by certificates; `None` if it is off. A server without a certificate of its own has it, too: its
+    /// handshakes use the certificate of the default server.
+    pub clients: Option<ClientAuthentication>,
+    /// `ssl_reject_handshake`
+    pub reject_handshake: bool,
+    /// `ssl_sign_pool`
+    pub sign_pool: SignPool,
+    /// `ssl_early_data`
+    pub early_data: EarlyData,
+    /// `ssl_handshake_timeout`
+    pub handshake_timeout: Duration,
+}
+
+/// Requests that are accepted before the handshake is complete, in data that may be replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyData {
+    /// None.
+    Off,
+    /// Safe ones; others are rejected until the handshake is complete (425).
+    Safe,
+    /// All: the application has to look for replays.
+    Any,
+}
+
+const EARLY_DATA: &[(&str, EarlyData)] =
+    &[("off", EarlyData::Off), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
+
+/// Block of the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// Block of the protocol, such as `http`.
+    Protocol,
+    /// `server`
+    Server,
+}
+
+/// Directives with nothing left unset.
+#[derive(Clone)]
+pub(crate) struct Directives {
+    pub(crate) certificates: Vec<Word>,
+    pub(crate) keys: Vec<Word>,
+    pub(crate) password_file: Option<Word>,
+    pub(crate) certificate_cache: Option<Arc<CertificateCache>>,
+    pub(crate) certificate_watch: bool,
+    pub(crate) protocols: Vec<Word>,
+    pub(crate) ciphers: Option<Word>,
+    pub(crate) prefer_server_ciphers: bool,
+    pub(crate) ecdh_curve: Option<Word>,
+    pub(crate) buffer_size: usize,
+    pub(crate) session_cache: SessionCache,
+    pub(crate) session_timeout: Duration,
+    pub(crate) session_tickets: bool,
+    pub(crate) ticket_keys: Vec<Word>,
+    pub(crate) commands: Vec<(Word, Word)>,
+    pub(crate) reject_handshake: bool,
+    pub(crate) sign_pool: SignPool,
+    pub(crate) early_data: EarlyData,
+    pub(crate) handshake_timeout: Duration,
+    /// Protocols instead of those of [`SecureProtocol::ALPN`].
+    pub(crate) alpn: Vec<Box<[u8]>>,
+    pub(crate) verify_client: Option<ClientVerification>,
+    pub(crate) verify_depth: u32,
+    pub(crate) client_certificate: Option<Word>,
+    pub(crate) trusted_certificate: Option<Word>,
+    pub(crate) crl: Option<Word>,
+    pub(crate) stapling: stapling::StaplingDirectives,
+    pub(crate) ocsp: client_ocsp::ClientOcspDirectives,
+    pub(crate) key_log: Option<Word>,
+    pub(crate) certificate_compression: bool,
+}
+
+/// Directives as written.
+#[derive(Default)]
+pub struct Raw {
+    ssl_certificate: Setting<Vec<Word>>,
+    pub(crate) ssl_certificate_key: Setting<Vec<Word>>,
+    pub(crate) ssl_password_file: Setting<Word>,
+    ssl_certificate_cache: Setting<Option<Arc<CertificateCache>>>,
+    ssl_certificate_watch: Setting<bool>,
+    ssl_protocols: Setting<Vec<Word>>,
+    ssl_ciphers: Setting<Word>,
+    ssl_prefer_server_ciphers: Setting<bool>,
+    ssl_ecdh_curve: Setting<Word>,
+    ssl_buffer_size: Setting<usize>,
+    ssl_session_cache: Setting<SessionCache>,
+    ssl_session_timeout: Setting<Duration>,
+    ssl_session_tickets: Setting<bool>,
+    ssl_session_ticket_key: Setting<Vec<Word>>,
+    ssl_conf_command: Setting<Vec<(Word, Word)>>,
+    ssl_reject_handshake: Setting<bool>,
+    ssl_sign_pool: Setting<Word>,
+    ssl_early_data: Setting<EarlyData>,
+    ssl_handshake_timeout: Setting<Duration>,
+    ssl_alpn: Setting<Vec<Box<[u8]>>>,
+    ssl_dhparam: Setting<Word>,
+    ssl_verify_client: Setting<Option<ClientVerification>>,
+    ssl_verify_depth: Setting<usize>,
+    ssl_client_certificate: Setting<Word>,
+    ssl_trusted_certificate: Setting<Word>,
+    ssl_crl: Setting<Word>,
+    ssl_key_log: Setting<Word>,
+    ssl_certificate_compression: Setting<bool>,
+    ssl_stapling: Setting<bool>,
+    ssl_stapling_file: Setting<Word>,
+    ssl_stapling_responder: Setting<Word>,
+    ssl_stapling_verify: Setting<bool>,
+    ssl_ocsp: Setting<Option<client_ocsp::Checked>>,
+    ssl_ocsp_responder: Setting<Word>,
+    ssl_ocsp_cache: Setting<Option<client_ocsp::OcspCache>>,
+}
+
+const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
+    ("off", None),
+    ("on", Some(ClientVerification::Required)),
+    ("optional", Some(ClientVerification::Optional)),
+    ("optional_no_ca", Some(ClientVerification::OptionalNoCa)),
+];
+
+const EVERYWHERE: u32 = HTTP | SERVER | STREAM | STREAM_SERVER;
+const IN_HTTP: u32 = HTTP | SERVER;
+const IN_STREAM: u32 = STREAM | STREAM_SERVER;
+const ONE: Args = Args::exact(1);
+
+impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
+    type Raw = Raw;
+
+    const METRICS: &'static [Metric] = certificate_metrics::METRICS;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)
+            .doc("The certificate of the server, followed by intermediate certificates, in PEM; once for each type of key. A file name with \
+                variables is read in each handshake, with the rights of the worker process.")
+            .set(|raw, node, _| push_word(&mut raw.ssl_certificate, node)),
+        record::new("ssl_certificate_key", "file | data:key", EVERYWHERE, ONE)
+            .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
+            .set(|raw, node, _| push_word(&mut raw.ssl_certificate_key, node)),
+        record::new("ssl_password_file", "file", EVERYWHERE, ONE)
+            .since("1.7.3")
+            .doc("File with pass phrases of private keys, one on each line, tried in order.")
+            .set(|raw, node, _| raw.ssl_password_file.set_once(node, node.arg(0)?.clone())),
+        record::new(
+            "ssl_certificate_cache",
+            "off | max=number [inactive=time] [valid=time]",
+            EVERYWHERE,
+            Args::range(1, 3),
+        )
+            .default("off")
+            .since("1.27.4")
+            .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
+            .set(|raw, node, _| {
+                let cache = CertificateCache::parse(node)?;
+                raw.ssl_certificate_cache.set_once(node, cache)
+            }),
+        record::flag("ssl_certificate_watch", EVERYWHERE)
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Reloads certificates and keys when their files change. If the new pair is invalid or does not match, the old one stays in \
+                use.")
+            .set(|raw, node, _| raw.ssl_certificate_watch.set_flag(node)),
+        record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
+            .default("TLSv1.2 TLSv1.3")
+            .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
+            .set(|raw, node, _| raw.ssl_protocols.set_with(node, read_protocol_versions)),
+        record::new("ssl_ciphers", "ciphers", EVERYWHERE, ONE)
+            .default("HIGH:!aNULL:!MD5")
+            .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
+            .set(|raw, node, _| raw.ssl_ciphers.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_prefer_server_ciphers", EVERYWHERE)
+            .default("off")
+            .doc("Prefers the cipher order of the server over that of the client.")
+            .set(|raw, node, _| raw.ssl_prefer_server_ciphers.set_flag(node)),
+        record::new("ssl_ecdh_curve", "curve", EVERYWHERE, ONE)
+            .default("auto")
+            .since("1.1.0")
+            .doc("Groups for the key exchange, in order of preference, separated by colons.")
+            .set(|raw, node, _| raw.ssl_ecdh_curve.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_dhparam", "file", EVERYWHERE, ONE)
+            .since("0.7.2")
+            .doc("Accepted with a warning and without effect: DHE key exchange is not offered.")
+            .set(|raw, node, _| raw.ssl_dhparam.set_once(node, node.arg(0)?.clone())),
+        record::size("ssl_buffer_size", IN_HTTP)
+            .default("16k")
+            .since("1.5.9")
+            .doc("Maximum size of a TLS record. A client can decrypt a record only after it has received all of it.")
+            .set(|raw, node, _| raw.ssl_buffer_size.set_size(node)),
+        record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", EVERYWHERE, Args::range(1, 2))
+            .default("none")
+            .doc("Server-side session cache, shared by all loops; a shared cache survives reloads.")
+            .set(|raw, node, _| {
+                let cache = SessionCache::read(node)?;
+                raw.ssl_session_cache.set_once(node, cache)
+            }),
+        record::time("ssl_session_timeout", EVERYWHERE)
+            .default("5m")
+            .doc("Time in which a client may resume a session.")
+            .set(|raw, node, _| raw.ssl_session_timeout.set_sec(node)),
+        record::flag("ssl_session_tickets", EVERYWHERE)
+            .default("on")
+            .since("1.5.9")
+            .doc("Enables session resumption with tickets.")
+            .set(|raw, node, _| raw.ssl_session_tickets.set_flag(node)),
+        record::new("ssl_session_ticket_key", "file | fleet=name", EVERYWHERE, ONE)
+            .since("1.5.7")
+            .doc("File with a ticket key of 48 or 80 random bytes. The first key encrypts tickets, all keys decrypt them. With fleet=name, all nodes of a fleet share keys that it generates and rotates. Without this directive, keys are generated and rotated on each server.")
+            .set(|raw, node, _| push_word(&mut raw.ssl_session_ticket_key, node)),
+        record::new("ssl_conf_command", "name value", EVERYWHERE, Args::exact(2))
+            .since("1.19.4")
+            .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+            .set(|raw, node, _| {
+                raw.ssl_conf_command.push(node, (node.arg(0)?.clone(), node.arg(1)?.clone()));
+                Ok(())
+            }),
+        record::flag("ssl_reject_handshake", EVERYWHERE)
+            .default("off")
+            .since("1.19.4")
+            .doc("Rejects TLS handshakes for the names of this server.")
+            .set(|raw, node, _| raw.ssl_reject_handshake.set_flag(node)),
+        record::new("ssl_sign_pool", "pool | off", EVERYWHERE, ONE)
+            .default(POOL)
+            .since("Tailwater 0.2")
+            .doc("Thread pool for RSA signatures, which would block an event loop; `off` makes them on the loop. ECDSA signatures are always \
+                made on the loop.")
+            .set(|raw, node, _| raw.ssl_sign_pool.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_early_data", "on | off | any", IN_HTTP, ONE)
+            .default("off")
+            .since("1.15.3")
+            .doc("Allows returning TLSv1.3 clients to send requests as early data (0-RTT). Requests with unsafe methods get 425, except with `any`.")
+            // DIFF(nginx): unsafe requests are rejected until the handshake is complete.
+            .set(|raw, node, _| raw.ssl_early_data.set_one_of(node, EARLY_DATA)),
+        record::time("ssl_handshake_timeout", IN_STREAM)
+            .default("60s")
+            .doc("Time in which a TLS handshake must be complete.")
+            .set(|raw, node, _| raw.ssl_handshake_timeout.set_msec(node)),
+        record::new("ssl_alpn", "protocol …", IN_STREAM, Args::at_least(1))
+            .since("1.21.4")
+            .doc("Protocols of which a client that offers some (ALPN) has to offer one, in the order of preference.")
+            .set(|raw, node, _| {
+                let alpn = read_protocols(node)?;
+                raw.ssl_alpn.set_once(node, alpn)
+            }),
+        record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
+            .default("off")
+            .doc("Requests client certificates, and decides about clients without one, or with one that is not trusted.")
+            .set(|raw, node, _| raw.ssl_verify_client.set_one_of(node, VERIFY_CLIENT)),
+        record::number("ssl_verify_depth", EVERYWHERE)
+            .default("1")
+            .doc("Maximum number of intermediate certificates between a client certificate and a trusted one.")
+            .set(|raw, node, _| raw.ssl_verify_depth.set_number(node)),
+        record::new("ssl_client_certificate", "file", EVERYWHERE, ONE)
+            .doc("Trusted CA certificates for client certificates, in PEM. Their names are sent to clients.")
+            .set(|raw, node, _| raw.ssl_client_certificate.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_trusted_certificate", "file", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("Additional trusted CA certificates, in PEM, whose names are not sent to clients.")
+            .set(|raw, node, _| raw.ssl_trusted_certificate.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_crl", "file", EVERYWHERE, ONE)
+            .since("0.8.7")
+            .doc("Revocation lists for client certificates, in PEM: one for each authority of the chain.")
+            .set(|raw, node, _| raw.ssl_crl.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_key_log", "path", EVERYWHERE, ONE)
+            .since("1.27.2")
+            .doc("Writes the secrets of connections to this file, for decryption with tools like Wireshark. Not for production.")
+            .set(|raw, node, _| raw.ssl_key_log.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_certificate_compression", EVERYWHERE)
+            .default("off")
+            .since("1.29.1")
+            .doc("Compresses certificates for TLSv1.3 clients that support it.")
+            .set(|raw, node, _| raw.ssl_certificate_compression.set_flag(node)),
+        record::flag("ssl_stapling", EVERYWHERE)
+            .default("off")
+            .since("1.3.7")
+            .doc("Enables OCSP stapling: sends the current OCSP response about the certificate to clients.")
+            .set(|raw, node, _| raw.ssl_stapling.set_flag(node)),
+        record::new("ssl_stapling_file", "file", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("Staples the OCSP response in this file (DER) instead of querying the responder.")
+            .set(|raw, node, _| raw.ssl_stapling_file.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_stapling_responder", "url", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("OCSP responder to use instead of the one in the certificate: `http://…`.")
+            .set(|raw, node, _| raw.ssl_stapling_responder.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_stapling_verify", EVERYWHERE)
+            .default("off")
+            .since("1.3.7")
+            .doc("Staples only responses that are signed by the issuer of the certificate or its delegate; without it, also those signed by an authority above the issuer.")
+            .set(|raw, node, _| raw.ssl_stapling_verify.set_flag(node)),
+        record::new("ssl_ocsp", "on | off | leaf", EVERYWHERE, ONE)
+            .default("off")
+            .since("1.19.0")
+            .doc("Checks the revocation of client certificates with OCSP: for the whole chain, or only for the first certificate (leaf).")
+            .set(|raw, node, _| raw.ssl_ocsp.set_one_of(node, client_ocsp::CHECKED)),
+        record::new("ssl_ocsp_responder", "url", EVERYWHERE, ONE)
+            .since("1.19.0")
+            .doc("OCSP responder to use instead of the one in the client certificate: `http://…`.")
+            .set(|raw, node, _| raw.ssl_ocsp_responder.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_ocsp_cache", "off | shared:name:size", EVERYWHERE, ONE)
+            .default("off")
+            .since("1.19.0")
+            .doc("Cache for OCSP responses about client certificates, shared by all loops.")
+            .set(|raw, node, _| {
+                let cache = client_ocsp::parse_cache(node)?;
+                raw.ssl_ocsp_cache.set_once(node, cache)
+            }),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
+        // DIFF(nginx): parameters that are known to be weak are never offered.
+        if let Some(file) = raw.ssl_dhparam.take() {
+            cx.warn(file.span, "\"ssl_dhparam\" has no effect: there is no key exchange over finite fields");
+        }
+        let outer_written = outer.map(|outer| &outer.written);
+        let list =
+            |raw: Setting<Vec<Word>>, outer: Option<&Vec<Word>>| raw.or_else(|| outer.cloned(), Vec::new);
+        let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
+            raw.take().or_else(|| outer.cloned().flatten())
+        };
+        let written = Directives {
+            certificates: list(raw.ssl_certificate, outer_written.map(|o| &o.certificates)),
+            keys: list(raw.ssl_certificate_key, outer_written.map(|o| &o.keys)),
+            password_file: word(raw.ssl_password_file, outer_written.map(|o| &o.password_file)),
+            certificate_cache: raw
+                .ssl_certificate_cache
+                .or_else(|| outer_written.map(|o| o.certificate_cache.clone()), || None),
+            certificate_watch: raw
+                .ssl_certificate_watch
+                .or(outer_written.map(|o| o.certificate_watch), false),
+            protocols: list(raw.ssl_protocols, outer_written.map(|o| &o.protocols)),
+            ciphers: word(raw.ssl_ciphers, outer_written.map(|o| &o.ciphers)),
+            prefer_server_ciphers: raw
+                .ssl_prefer_server_ciphers
+                .or(outer_written.map(|o| o.prefer_server_ciphers), false),
+            ecdh_curve: word(raw.ssl_ecdh_curve, outer_written.map(|o| &o.ecdh_curve)),
+            buffer_size: raw.ssl_buffer_size.or(outer_written.map(|o| o.buffer_size), 16 << 10),
+            session_cache: raw
+                .ssl_session_cache
+                .or_else(|| outer_written.map(|o| o.session_cache.clone()), || SessionCache::None),
+            session_timeout: raw
+                .ssl_session_timeout
+                .or(outer_written.map(|o| o.session_timeout), Duration::from_secs(300)),
+            session_tickets: raw.ssl_session_tickets.or(outer_written.map(|o| o.session_tickets), true),
+            ticket_keys: list(raw.ssl_session_ticket_key, outer_written.map(|o| &o.ticket_keys)),
+            commands: raw.ssl_conf_command.or_else(|| outer_written.map(|o| o.commands.clone()), Vec::new),
+            reject_handshake: raw.ssl_reject_handshake.or(outer_written.map(|o| o.reject_handshake), false),
+            sign_pool: match raw.ssl_sign_pool.take() {
+                None => outer_written.map_or(SignPool::Default, |outer| outer.sign_pool),
+                Some(word) if word.is("off") => SignPool::Off,
+                Some(word) if word.is(POOL) => SignPool::Default,
+                Some(word) => SignPool::Named(cx.pool(&word.bytes, word.span)?),
+            },
+            early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Off),
+            handshake_timeout: raw
+                .ssl_handshake_timeout
+                .or(outer_written.map(|o| o.handshake_timeout), Duration::from_secs(60)),
+            alpn: raw.ssl_alpn.or_else(|| outer_written.map(|o| o.alpn.clone()), Vec::new),
+            verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
+            verify_depth: raw
+                .ssl_verify_depth
+                .take()
+                .map(|depth| u32::try_from(depth).unwrap_or(u32::MAX))
+                .or(outer_written.map(|o| o.verify_depth))
+                .unwrap_or(1),
+            client_certificate: word(
+                raw.ssl_client_certificate,
+                outer_written.map(|o| &o.client_certificate),
+            ),
+            trusted_certificate: word(
+                raw.ssl_trusted_certificate,
+                outer_written.map(|o| &o.trusted_certificate),
+            ),
+            crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
+            key_log: word(raw.ssl_key_log, outer_written.map(|o| &o.key_log)),
+            certificate_compression: raw
+                .ssl_certificate_compression
+                .or(outer_written.map(|o| o.certificate_compression), false),
+            stapling: stapling::StaplingDirectives {
+                is_on: raw.ssl_stapling.or(outer_written.map(|o| o.stapling.is_on), false),
+                verifies: raw.ssl_stapling_verify.or(outer_written.map(|o| o.stapling.verifies), false),
+                file: word(raw.ssl_stapling_file, outer_written.map(|o| &o.stapling.file)),
+                responder: word(raw.ssl_stapling_responder, outer_written.map(|o| &o.stapling.responder)),
+            },
+            ocsp: client_ocsp::ClientOcspDirectives {
+                checked: raw.ssl_ocsp.or(outer_written.map(|o| o.ocsp.checked), None),
+                responder: word(raw.ssl_ocsp_responder, outer_written.map(|o| &o.ocsp.responder)),
+                cache: raw.ssl_ocsp_cache.or_else(|| outer_written.map(|o| o.ocsp.cache.clone()), || None),
+            },
+        };
+        let mut clients = None;
+        let mut tls = None;
+        if outer.is_some() {
+            let (wanted, hints) = client_authentication::resolve(&written, cx)?.unzip();
+            clients = wanted;
+            if !written.certificates.is_empty() || written.reject_handshake {
+                tls = Some(server_tls::resolve(&written, hints, cx)?);
+            }
+        }
+        let Directives { reject_handshake, sign_pool, early_data, handshake_timeout, .. } = written;
+        let level = if outer.is_some() { Level::Server } else { Level::Protocol };
+        Ok(Self { written, level, tls, clients, reject_handshake, sign_pool, early_data, handshake_timeout })
+    }
+
+    fn reach(&self, _core: &P::Core, reach: &mut Reach) {
+        self.tls.iter().flat_map(|tls| &tls.dynamic).for_each(|dynamic| dynamic.reach(reach));
+        let checks_clients = self.clients.as_ref().is_some_and(|clients| clients.ocsp.is_some());
+        if checks_clients || self.tls.as_ref().is_some_and(|tls| tls.staplings().next().is_some()) {
+            reach.connects();
+        }
+    }
+
+    fn are_shared(&self) -> bool {
+        // Locations have no settings of their own; each server resolves those of the protocol's block.
+        let Directives { certificates, verify_client, .. } = &self.written;
+        let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
+        self.level == Level::Server || is_nothing
+    }
+}
+
+/// Reads names of protocols; ALPN has one byte for the length of each (RFC 7301).
+fn read_protocols(node: &Node) -> Result<Vec<Box<[u8]>>, ConfError> {
+    let read = |word: &Word| match word.bytes.len() {
+        0..=255 => Ok(word.bytes.clone()),
+        _ => Err(node.error("protocol too long")),
+    };
+    node.args.iter().map(read).collect()
+}
+
+fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfError> {
+    let word = node.arg(0)?;
+    certificate_file::check_name(node, word, "ngx_http_ssl_module")?;
+    setting.push(node, word.clone());
+    Ok(())
+}
