@@ -5,6 +5,7 @@ mod child;
 mod control;
 mod control_api;
 mod handover;
+mod in_process;
 mod liveness;
 mod logs;
 mod notify;
@@ -79,7 +80,7 @@ pub(crate) struct Master {
     notify: Notify,
     /// Numbers of reloads.
     reloads: Reloads,
-    serving: Serving,
+    serving: Box<dyn Serving>,
     binaries: Binaries,
     watch: CertificateWatch,
 }
@@ -112,12 +113,11 @@ impl Master {
     fn reap(&mut self) {
         // A server without worker processes has no children of its own, only programs of its modules, which wait for
         // them.
-        if matches!(self.serving, Serving::InProcess(..)) && !getpid().is_init() {
+        if !self.serving.has_children() && !getpid().is_init() {
             return;
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            let Serving::Workers(workers) = &mut self.serving else { continue };
-            if !workers.ended(pid, status, &self.console) && self.binaries.new_one() == Some(pid) {
+            if !self.serving.child_ended(pid, status, &self.console) && self.binaries.new_one() == Some(pid) {
                 self.new_binary_ended(status);
             }
         }
@@ -131,10 +131,7 @@ impl Master {
             api.close(self.binaries.new_one().is_some());
         }
         self.notify = Notify::default();
-        match &mut self.serving {
-            Serving::InProcess(server, _) => server.stop(),
-            Serving::Workers(workers) => workers.stop(),
-        }
+        self.serving.stop();
         self.close_sockets();
         while !self.serving.is_over() && self.wait().is_ok() {
             // Other signals are dropped, because the master is about to end.

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_base::Errno;
-use tw_log::{Level, open_log};
+use tw_log::Level;
 use tw_rt::signal::{ReceivedSignal, Signal};
 
 use super::control::{Client, ClientRequest, Control};
 use super::control_api::ControlApi;
-use super::logs::LogFiles;
-use super::serving::Serving;
 use super::{Master, Mode};
 use crate::configuration::certificate_watch::CertificateChange;
 use crate::output::console::Fault;
@@ -91,7 +89,7 @@ impl Master {
         fds.extend(changes.as_ref().map(|changes| PollFd::new(changes, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
         fds.extend(api.into_iter().flat_map(|api| api.events(self.binaries.new_one().is_some())));
-        fds.extend(self.serving.voices_of_links());
+        fds.extend(self.serving.poll_fds_of_links());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -271,7 +269,7 @@ impl Master {
         let is_due = self.notify.deadline().is_some_and(|at| at <= now);
         // As long as the old binary runs, it is the main process of the service.
         let is_main = !self.binaries.has_old();
-        if is_main && (has_said || (is_due && self.serving.turns(now))) {
+        if is_main && (has_said || (is_due && self.serving.is_turning(now))) {
             self.notify.alive(now);
         } else if is_due {
             self.notify.put_off(now);
@@ -280,20 +278,7 @@ impl Master {
 
     /// Opens all logs again. Where that fails, the old file goes on.
     fn reopen_logs(&mut self) {
-        if let Serving::InProcess(server, _) = &self.serving {
-            server.close_files();
-        }
-        if let Serving::Workers(workers) = &mut self.serving {
-            let logs = workers.logs().filter_map(|(path, old)| {
-                let new = open_log(path).map_err(|error| Fault::emerg(error.to_string()));
-                let log = new.inspect_err(|fault| self.console.fault(fault)).or_else(|_| old.try_clone());
-                Some((path.clone(), log.ok()?))
-            });
-            let logs: LogFiles = logs.collect();
-            self.sinks
-                .hand_over(logs.iter().filter_map(|(path, log)| Some((path.clone(), log.try_clone().ok()?))));
-            workers.reopen(logs, &self.console);
-        }
+        self.serving.reopen_logs(&self.sinks, &self.console);
         self.sinks.reopen();
     }
 

@@ -24,6 +24,7 @@ use tw_sys::program::Copier;
 use super::control::Control;
 use super::control_api::{ControlApi, config_files};
 use super::handover::{Handover, Opened};
+use super::in_process::InProcess;
 use super::logs::LogFiles;
 use super::notify::Notify;
 use super::pid::PidFile;
@@ -91,7 +92,7 @@ struct Launched {
     pid: Option<PidFile>,
     control: Option<Control>,
     control_api: Option<ControlApi>,
-    serving: Serving,
+    serving: Box<dyn Serving>,
 }
 
 /// Starts the server. `None` after a fault, which has been said.
@@ -257,7 +258,7 @@ impl Start {
         let control = pid.as_ref().and_then(|_| Control::open().ok());
         let control_api = self.open_control_api()?;
         let main = config.main.clone();
-        let serving = if main.master_process {
+        let serving: Box<dyn Serving> = if main.master_process {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
             describe(&self.console);
             let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
@@ -269,10 +270,9 @@ impl Start {
             if let Some(sessions) = self.sessions.take() {
                 workers.take_sessions(&sessions);
             }
-            Serving::Workers(Box::new(workers))
+            Box::new(workers)
         } else {
-            let (server, rules) = self.serve_here(config, process, sockets.clone())?;
-            Serving::InProcess(Box::new(server), rules)
+            Box::new(self.serve_in_process(config, process, sockets.clone())?)
         };
         if background {
             self.mode = Mode::Background;
@@ -318,12 +318,12 @@ impl Start {
     }
 
     /// Becomes the user, and starts the loops in this process.
-    fn serve_here(
+    fn serve_in_process(
         &self,
         config: Config,
         process: Process,
         sockets: Arc<Sockets>,
-    ) -> Result<(Server, SandboxRules), Fault> {
+    ) -> Result<InProcess, Fault> {
         // The copier is kept for reloads, because a process that has changed its user cannot get another one.
         let copier = Copier::new().ok();
         memory::lock(&config, copier.as_ref(), &self.console);
@@ -342,7 +342,7 @@ impl Start {
         let mut server =
             Server::start(config, sockets, (process.affinity, copier), &self.sinks, &self.console)?;
         server.begin(&self.console);
-        Ok((server, rules))
+        Ok(InProcess { server, rules })
     }
 
     fn finish(self, launched: Launched) -> Master {
@@ -355,11 +355,11 @@ impl Start {
         let left = LeftoverFiles::default();
         let Launched { inbox, main, sockets, pid, control, control_api, serving } = launched;
         console.leave_stderr();
-        if let Serving::InProcess(server, _) = &serving {
-            console.log_to((*server.generation().error_log).clone());
+        if let Some(log) = serving.error_log() {
+            console.log_to(log);
         }
         let mut watch = CertificateWatch::default();
-        watch.follow(serving.used(), &console);
+        watch.follow(serving.watched_certificates(), &console);
         Master {
             mode,
             source,

@@ -12,31 +12,23 @@
 //! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`],
 //! and not when a signal orders an end meanwhile.
 
+mod serving;
 mod start;
 mod supervise;
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-use tw_base::Errno;
-use tw_conf::MemoryFiles;
 use tw_core::event_loop::Reloads;
-use tw_log::Level;
 
-use self::start::{begin, configure, sessions_to, texts};
+use self::start::{begin, configure, sessions_to};
 use super::child::{Child, Failure};
-use super::control::Client;
 use super::handover::Handover;
 use super::processes::{ProcessState, Processes};
+use super::serving::Serving;
 use super::signal_queue::SignalQueue;
-use crate::configuration::certificate_watch::WatchedCertificates;
-use crate::ipc::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
+use crate::ipc::channel::WorkerCommand;
 use crate::output::console::{Console, Fault};
 use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
@@ -178,62 +170,6 @@ impl Workers {
             && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
-    /// Lets the one that serves purge for a client, who gets its answer.
-    pub(super) fn purge(&mut self, client: Client, order: Purge) {
-        match &mut self.current {
-            Some(child) => child.purge(client, order),
-            None => client.respond(false, &[Fault::emerg("no worker process serves")]),
-        }
-    }
-
-    /// Passes a client of the control API on to the one that serves.
-    pub(super) fn send_metrics(&self, client: BorrowedFd<'_>) -> io::Result<()> {
-        match &self.current {
-            Some(child) => child.order(&WorkerCommand::SendMetrics, &[client]),
-            None => Err(io::Error::other("no worker process serves")),
-        }
-    }
-
-    /// Passes a client on to the one that serves, which sends it the state of its fleets.
-    pub(super) fn send_fleet_status(&self, client: BorrowedFd<'_>) -> io::Result<()> {
-        match &self.current {
-            Some(child) => child.order(&WorkerCommand::SendFleetStatus, &[client]),
-            None => Err(io::Error::other("no worker process serves")),
-        }
-    }
-
-    /// Certificates that are followed, as they were when the configuration was read.
-    pub(super) fn used(&self) -> WatchedCertificates {
-        self.handover.used.clone()
-    }
-
-    /// Has the one that serves use other files of a certificate, and the next one, too.
-    pub(super) fn renew(&mut self, files: &MemoryFiles, console: &Console) {
-        self.handover.renew(files);
-        let Some(child) = &self.current else { return };
-        if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
-            let pid = child.pid();
-            let errno = Errno::from(&error);
-            console.report(
-                Level::Alert,
-                format_args!("no message can be sent to worker process {pid} ({errno})"),
-            );
-            self.remove_current(|child| child.hang_up(), console);
-        }
-    }
-
-    /// All processes, and whether each is about to end.
-    pub(super) fn processes(&self) -> Vec<(Pid, bool)> {
-        let current = self.current.iter().map(|child| (child.pid(), false));
-        current.chain(self.leaving.iter().map(|child| (child.pid(), true))).collect()
-    }
-
-    /// Sets the numbers of reloads.
-    pub(super) fn set_reloads(&mut self, reloads: Reloads) {
-        self.reloads = reloads;
-        self.send_reloads();
-    }
-
     /// Sends the numbers of reloads to the process that serves. A process that cannot be reached is noticed by what it has to answer.
     fn send_reloads(&self) {
         let Reloads { succeeded, failed, has_last_failed, last_success } = self.reloads;
@@ -243,91 +179,11 @@ impl Workers {
         }
     }
 
-    /// Keys of session tickets, for another binary.
-    pub(super) fn keys(&self) -> Keys {
-        self.handover.keys.borrow().clone()
-    }
-
-    /// The log files in use.
-    pub(super) fn logs(&self) -> impl Iterator<Item = &(PathBuf, OwnedFd)> {
-        self.handover.logs.iter()
-    }
-
-    /// Goes on in these log files.
-    pub(super) fn reopen(&mut self, logs: Vec<(PathBuf, OwnedFd)>, console: &Console) {
-        self.handover.logs = logs;
-        let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
-        let order = WorkerCommand::Reopen(names.collect());
-        let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
-        let mut is_lost = false;
-        let until = Instant::now() + SEND_TIMEOUT;
-        for child in self.leaving.iter().chain(&self.current) {
-            if let Err(error) = child.order_until(until, &order, &fds) {
-                let pid = child.pid();
-                let errno = Errno::from(&error);
-                console.report(
-                    Level::Alert,
-                    format_args!("no message can be sent to worker process {pid} ({errno})"),
-                );
-                is_lost = self.current.as_ref().is_some_and(|current| current.pid() == pid);
-            }
-        }
-        if is_lost {
-            self.remove_current(|child| child.hang_up(), console);
-        }
-    }
-
     /// Lets the one that serves take over sessions over datagrams. Without them it serves all the same.
     pub(super) fn take_sessions(&self, from: &OwnedFd) {
         if let Some(child) = &self.current {
             let _ = child.order(&WorkerCommand::TakeSessions, &[from.as_fd()]);
         }
-    }
-
-    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets, or will have
-    /// them. It hands over its sessions over datagrams to the process at the other end of `next`.
-    pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
-        self.again_at = None;
-        // The worker keeps the time itself, unless it hangs.
-        let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if let Some(mut child) = self.current.take() {
-            self.links.set_state(child.links.own, ProcessState::Leaving);
-            child.tell_of_processes(&self.links);
-            let receiver = self.links.receiver().filter(|_| child.links.own.is_some());
-            let is_replaced = is_replaced && receiver.is_none() && !self.links.has_new();
-            let is_told =
-                next.map_or(Ok(()), |next| child.order(&WorkerCommand::HandOverSessions, &[next.as_fd()]));
-            if is_told.and_then(|()| child.order(&WorkerCommand::Quit { is_replaced }, &[])).is_err() {
-                child.hang_up();
-            }
-            child.stop_listening();
-            child.until = until;
-            self.leaving.push(child);
-        }
-    }
-
-    /// Ends all of them.
-    pub(super) fn stop(&mut self) {
-        self.again_at = None;
-        self.leaving.extend(self.current.take());
-        let now = Instant::now();
-        for child in &mut self.leaving {
-            if child.order_until(now + SEND_TIMEOUT, &WorkerCommand::Stop, &[]).is_err() {
-                child.kill();
-            }
-            child.until = Some(now + STOP_TIMEOUT);
-        }
-    }
-
-    /// Lets go of the sockets.
-    pub(super) fn close_sockets(&mut self) {
-        self.handover.sockets = Arc::default();
-    }
-
-    /// Returns `true` if there is no process.
-    pub(super) fn is_empty(&self) -> bool {
-        self.current.is_none() && self.leaving.is_empty() && self.again_at.is_none()
     }
 }
 

@@ -1,6 +1,5 @@
 //! Worker processes that die, hang, leave by themselves or send invalid messages, and those that do not end.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitStatus};
@@ -56,8 +55,8 @@ impl Workers {
         }
     }
 
-    /// Starts one again if none serves, with what the last one had.
-    pub(in super::super) fn resume(&mut self, console: &Console) {
+    /// Starts a process if none serves, with what the last one had.
+    pub(super) fn start_missing(&mut self, console: &Console) {
         if self.current.is_some() {
             return;
         }
@@ -77,7 +76,7 @@ impl Workers {
     }
 
     /// Takes note of the end of a process; `false` if it was none of ours.
-    pub(in super::super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
+    pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
         let end = ProcessEnd::from(status);
         let reply = |is_discarded: bool| {
             let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
@@ -118,14 +117,14 @@ impl Workers {
             );
             self.again_at = Some(now + SHORT_LIFE);
         } else {
-            self.resume(console);
+            self.start_missing(console);
         }
     }
 
     /// Does what is due: starts a worker again, replaces one that is silent, ends those that do not end.
-    pub(in super::super) fn expire(&mut self, now: Instant, console: &Console) {
+    pub(super) fn expire(&mut self, now: Instant, console: &Console) {
         if self.again_at.is_some_and(|at| at <= now) {
-            self.resume(console);
+            self.start_missing(console);
         }
         if self.current.as_mut().is_some_and(|child| child.silence.is_too_long(now)) {
             let replaced = self.replace_silent(None, console);
@@ -151,21 +150,8 @@ impl Workers {
         });
     }
 
-    /// Time of the next [`expire`](Self::expire).
-    pub(in super::super) fn deadline(&self) -> Option<Instant> {
-        let look = self.current.as_ref().map(|child| child.silence.next_look());
-        let stuck = self.leaving.iter().map(Child::next_look);
-        self.leaving
-            .iter()
-            .filter_map(|child| child.until)
-            .chain(stuck)
-            .chain(self.again_at)
-            .chain(look)
-            .min()
-    }
-
     /// Reads unrequested messages of the current worker. Returns true if its loops have turned.
-    pub(in super::super) fn listen(&mut self, console: &Console) -> bool {
+    pub(super) fn listen(&mut self, console: &Console) -> bool {
         let Some(child) = &mut self.current else { return false };
         let pid = child.pid();
         let owed_answer = child.owes_answer;
@@ -198,10 +184,5 @@ impl Workers {
             }
         }
         false
-    }
-
-    /// Readable when [`listen`](Self::listen) has something.
-    pub(in super::super) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.current.as_ref().map(AsFd::as_fd)
     }
 }

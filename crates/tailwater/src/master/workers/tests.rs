@@ -1,11 +1,14 @@
 use super::supervise::SHORT_LIFE;
 use super::*;
+use crate::configuration::certificate_watch::WatchedCertificates;
 use crate::configuration::conf::Source;
 use crate::ipc::channel::{Channel, WorkerReply};
 use crate::master::child::tests::{actor, inbox};
 use crate::master::handover::CheckedConfig;
 use crate::master::liveness::SIGN_INTERVAL;
 use crate::worker::sandbox::ProcessRole;
+use std::sync::Arc;
+use tw_conf::MemoryFiles;
 use tw_core::shared_objects::SharedObjects;
 use tw_testkit::process::Group;
 use tw_testkit::wait;
@@ -127,7 +130,7 @@ fn a_worker_process_has_its_time_to_finish() {
     workers.stop();
     assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Stop, _)))));
     assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_TIMEOUT));
-    assert!(!workers.is_empty());
+    assert!(!workers.is_over());
 }
 
 #[test]
