@@ -7,19 +7,21 @@
 //!                               │ no    └─ yes ─► fill ───────────────┘
 //!                               └─► upstream server ─► fill ─► writer ─► file and entry in the index
 //! ```
-//! | folder | content |
+//! | folder, from top to bottom | content |
 //! |---|---|
 //! | `lookup` | search for a response, decision about it, and its way to the client |
-//! | `fill` | response on its way into the cache, and to the clients that follow it |
-//! | `purge` | purges by order and invalidation by traffic |
+//! | `writer` | task that reads a body and stores it |
+//! | `purge` | purges by order, and invalidation by traffic |
 //! | `upkeep` | background work: loading, room, sweeps, snapshots, quotas |
-//! | `guard` | breaker and hedges against a slow disk |
-//! | `members` | cache of several directories |
-//! | `store` | files and segments on the disk |
-//! | `zone` | contents that outlive configurations, with counters |
-//! | `entry` | open entries of a loop |
-//! | `settings`, `cache_path` | directives of locations, and of the cache itself |
 //! | `metrics` | numbers for metrics, the API and the status page |
+//! | `settings` | directives of locations |
+//! | `members` | cache of several directories |
+//! | `zone` | a cache and its contents, which outlive configurations |
+//! | `fill` | response on its way into the cache, and to the clients that follow it |
+//! | `store` | files and segments on the disk |
+//! | `entry` | open entries of a loop |
+//! | `guard` | states of limits and protections: breaker, hedges, background fetches, quotas |
+//! | `cache_path` | directory, limits and devices of a cache, as its directive names them |
 //!
 //! The proxy calls the cache, never the other way round. Event loops do no file operations that can wait. The rules for storing
 //! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
@@ -47,16 +49,15 @@ pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+mod time;
 mod upkeep;
+mod writer;
 mod zone;
 
 pub use cache_path::device_format::{FormattedDevice, check_device, format_device};
 pub(crate) use entry::open_entries::OpenEntries;
-pub(crate) use fill::writer::{BodyOrigin, BodyReport};
-pub use lookup::background::background_max;
 pub(crate) use lookup::cache_headers::set_cache_headers;
 pub use lookup::conditions::{CONDITIONAL, UpstreamConditions};
-pub use lookup::refresh_ahead::RefreshAhead;
 pub(crate) use lookup::serve_hit::{evaluate_conditions, head_body, serve_hit};
 pub(crate) use lookup::store_response::StoreDecision;
 pub use lookup::{Lookup, look_up};
@@ -70,8 +71,8 @@ pub(crate) use purge::invalidate::invalidate;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub use settings::{CacheSettings, SentBody};
 pub use tw_cache::Purge;
-pub use upkeep::quota::RawQuota;
 pub(crate) use upkeep::run as manage;
+pub(crate) use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};
 
 pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
@@ -84,24 +85,21 @@ tw_base::limits! {
     use fill::LIMITS;
     use metrics::fleet::LIMITS;
     use fill::SUPPLY_LIMITS;
-    use fill::writer::LIMITS;
+    use writer::LIMITS;
     use store::files::put_queue::LIMITS;
     use store::files::temp_file::LIMITS;
     use entry::open_entries::LIMITS;
     use upkeep::LIMITS;
     use guard::breaker::LIMITS;
-    use lookup::background::LIMITS;
+    use guard::background::LIMITS;
     use guard::hedge::LIMITS;
-    use lookup::refresh_ahead::LIMITS;
+    use lookup::hedge::LIMITS;
+    use entry::refresh_pace::LIMITS;
     use purge::LIMITS;
     use upkeep::snapshot::LIMITS;
     use zone::LIMITS;
     use cache_path::member_path::LIMITS;
     use members::group::LIMITS;
+    use upkeep::member::LIMITS;
     use store::segments::LIMITS;
-}
-
-/// Converts Unix time in seconds to the numbers of the index.
-fn seconds(unix: i64) -> u32 {
-    u32::try_from(unix.max(0)).unwrap_or(u32::MAX)
 }

@@ -32,9 +32,9 @@ use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
+use super::cache_path::hedging::Hedging;
 use super::cache_path::{CacheDevice, CachePath, CacheStore, NginxFiles, StepLimits};
 use super::entry::open_entries::{OpenEntries, OpenEntry};
-use super::guard::hedge::Hedging;
 use super::lookup::search::{EntryQuery, EntrySearch, FoundEntry, FoundState};
 use super::store::files::temp_file::FillFile;
 use super::store::files::{BodyTail, ValidatedFile, on_disk};

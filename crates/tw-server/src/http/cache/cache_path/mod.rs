@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod device_format;
+pub(crate) mod hedging;
 pub(crate) mod member_path;
 
 use std::ffi::CString;
@@ -10,10 +11,8 @@ use std::time::Duration;
 use tw_cache::{EvictionPolicy, Key, segment};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
-use super::guard::hedge::Hedging;
-use super::upkeep::quota::WHOLE;
-use super::upkeep::snapshot::INTERVAL;
 pub use device::CacheDevice;
+use hedging::Hedging;
 pub use member_path::MemberPath;
 use member_path::RawMember;
 
@@ -21,6 +20,11 @@ use member_path::RawMember;
 const KEYS_MIN: u64 = 8 * 4096;
 /// Directory levels that a name may be spread over, and digits of the name that each may take.
 const LEVELS_MAX: usize = 3;
+
+/// Time between two snapshots, if `snapshot=` does not say another one.
+pub(crate) const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(300);
+/// Parts of a cache that quotas are divided into for its members.
+pub(crate) const WHOLE: u32 = 1 << 16;
 
 /// `cache_path` as written.
 pub struct RawCachePath {
@@ -83,7 +87,7 @@ pub struct CachePath {
     pub members: Box<[MemberPath]>,
     /// Fleet that shares its purges.
     pub fleet: Option<Box<[u8]>>,
-    /// Share of quotas that counts here, in parts of [`WHOLE`](super::upkeep::quota).
+    /// Share of quotas that counts here, in parts of [`WHOLE`].
     pub(crate) share: u32,
 }
 
@@ -152,7 +156,7 @@ impl RawCachePath {
             of_nginx: NginxFiles::Left,
             policy: EvictionPolicy::Lru,
             pool: None,
-            snapshot: Some(INTERVAL),
+            snapshot: Some(SNAPSHOT_INTERVAL),
             store: CacheStore::Files,
             direct: false,
             device: None,
@@ -487,7 +491,7 @@ mod tests {
             of_nginx: NginxFiles::Left,
             policy: EvictionPolicy::Lru,
             pool: None,
-            snapshot: Some(INTERVAL),
+            snapshot: Some(SNAPSHOT_INTERVAL),
             store: CacheStore::Files,
             direct: false,
             device: None,

@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tw_cache::format::Meta;
-use tw_cache::{IndexEntry, Key, SegmentAddress, Tag};
+use tw_cache::{Index, IndexEntry, Key, SegmentAddress, Tag};
 
-use super::damage::CheckedEntry;
+use super::ZoneId;
 use super::hot_table::HotTable;
-use crate::http::cache::lookup::refresh_ahead::RefreshPace;
-use crate::http::cache::upkeep::quota::ConfirmedQuota;
-use crate::http::cache::zone::{CacheZone, ZoneId};
+use super::refresh_pace::RefreshPace;
+use crate::http::cache::guard::quota::ConfirmedQuota;
 use crate::http::files::OpenFile;
 
 /// Age at which the next check starts in the background: an entry in constant use never waits for one.
@@ -68,8 +67,6 @@ pub(crate) struct OpenEntry {
     pub(crate) path_check: PathCheck,
     /// Updates before it becomes stale.
     pub(crate) refresh_pace: RefreshPace,
-    /// Receiver of damage that is found in its body, if that is compared with its checksums.
-    pub(crate) checked: Option<Arc<CheckedEntry>>,
 }
 
 /// Checks by one loop that a file is at its path, one at a time.
@@ -145,7 +142,7 @@ pub(crate) struct OpenEntries {
 }
 
 struct EntrySlot {
-    zone: Arc<CacheZone>,
+    index: Arc<Index>,
     entry: Rc<OpenEntry>,
     used: Cell<Instant>,
 }
@@ -174,8 +171,8 @@ impl OpenEntries {
     }
 
     /// Adds an entry; it replaces one of the same key.
-    pub(crate) fn put(&mut self, zone: &Arc<CacheZone>, key: Key, entry: Rc<OpenEntry>) {
-        let (at, size, sums) = ((zone.id, key), entry.size(), entry.sums_size());
+    pub(crate) fn put(&mut self, zone: ZoneId, index: &Arc<Index>, key: Key, entry: Rc<OpenEntry>) {
+        let (at, size, sums) = ((zone, key), entry.size(), entry.sums_size());
         if size > self.bytes_max || sums > SUMS_MAX {
             let gone = self.table.remove(&at);
             self.subtract(gone);
@@ -184,7 +181,7 @@ impl OpenEntries {
         let used = Cell::new(tw_rt::clock::now());
         self.bytes += size;
         self.sums += sums;
-        let replaced = self.table.insert(at, EntrySlot { zone: zone.clone(), entry, used });
+        let replaced = self.table.insert(at, EntrySlot { index: index.clone(), entry, used });
         self.subtract(replaced);
         while self.table.len() > self.entries_max || self.bytes > self.bytes_max || self.sums > SUMS_MAX {
             let gone = self.table.evict();
@@ -197,10 +194,7 @@ impl OpenEntries {
     pub(crate) fn sweep(&mut self, inactive: Duration) {
         let now = tw_rt::clock::now();
         let is_kept = |(_, key): &(ZoneId, Key), slot: &EntrySlot| {
-            let is_current = slot
-                .zone
-                .loaded()
-                .is_some_and(|held| held.index.peek(*key).is_some_and(|found| slot.entry.is_current(&found)));
+            let is_current = slot.index.peek(*key).is_some_and(|found| slot.entry.is_current(&found));
             is_current && now.saturating_duration_since(slot.used.get()) < inactive
         };
         let (bytes, sums) = (&mut self.bytes, &mut self.sums);
@@ -234,8 +228,8 @@ impl OpenEntries {
 impl OpenEntry {
     /// Copies the entry with another head.
     pub(crate) fn with(&self, meta: Meta) -> Self {
-        let Self { file, address, offset, tags, len, body, sequence, written, checked, .. } = self;
-        let (file, tags, body, checked) = (file.clone(), tags.clone(), body.clone(), checked.clone());
+        let Self { file, address, offset, tags, len, body, sequence, written, .. } = self;
+        let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
         let path_check = PathCheck::new();
         Self {
             meta,
@@ -251,7 +245,6 @@ impl OpenEntry {
             quota: self.quota.clone(),
             path_check,
             refresh_pace: RefreshPace::default(),
-            checked,
         }
     }
 

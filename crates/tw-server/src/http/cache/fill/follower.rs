@@ -8,9 +8,9 @@ use bytes::Bytes;
 use tw_disk::Disk;
 use tw_log::Level;
 
+use super::continuation::continue_fill;
 use super::{BodyEnd, Fill, FollowerEvent, PartialFile};
 use crate::http::body::{AlreadyLogged, Pull};
-use crate::http::cache::lookup;
 use crate::http::files;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
@@ -65,7 +65,7 @@ impl Follower {
         let next = loop {
             match poll_fn(|cx| self.fill.poll_next(self.id, self.at, want, cx)).await {
                 // DIFF(nginx): one range request continues it for all. If that fails, the fill reports its end.
-                FollowerEvent::Continue(continuation) => lookup::continue_fill(r, continuation),
+                FollowerEvent::Continue(continuation) => continue_fill(r, continuation),
                 next => break next,
             }
         };

@@ -9,11 +9,9 @@
 //! server get the bytes from memory; slower ones read the file. If the file takes no more, the fill continues in memory, at the
 //! speed of the slowest client, and is not stored. Bytes that the disk has not taken are not read then.
 
-pub(crate) mod feed;
+mod continuation;
 mod follower;
-mod lead;
 mod supply;
-pub(crate) mod writer;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,8 +26,8 @@ use tw_disk::File;
 
 use crate::http::files::{BlockCheck, OpenFile};
 
+pub(crate) use continuation::take_continuation;
 pub(crate) use follower::Follower;
-pub(crate) use lead::{FillLead, JoinOutcome};
 pub(crate) use supply::Continuation;
 pub(crate) use supply::{Delivery, DeliveryEnd};
 

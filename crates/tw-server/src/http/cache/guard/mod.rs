@@ -1,4 +1,7 @@
-//! Protection against a slow or failing disk: the breaker leaves it out, the hedge races against it.
+//! Limits and protections, as states without I/O: the breaker leaves a slow disk out, hedges race against it, background fetches and quotas
+//! are counted.
 
+pub(crate) mod background;
 pub(crate) mod breaker;
 pub(crate) mod hedge;
+pub(crate) mod quota;

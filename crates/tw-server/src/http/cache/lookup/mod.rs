@@ -5,12 +5,12 @@ pub(crate) mod cache_headers;
 pub(crate) mod cached_response;
 pub(crate) mod conditions;
 pub(crate) mod follow;
+pub(crate) mod hedge;
 pub(crate) mod refresh_ahead;
 pub(crate) mod search;
 pub(crate) mod serve_hit;
 pub(crate) mod store_response;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,26 +23,26 @@ use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
 use super::entry::open_entries::OpenEntry;
-use super::fill::{Continuation, Fill, FillLead, JoinOutcome};
-use super::guard::hedge::LookupHedge;
+use super::fill::{Continuation, Fill, take_continuation};
+use super::guard::background::{FetchPermit, FetchPurpose};
 use super::miss_reason::MissReason;
 use super::purge;
 use super::purge::invalidate;
-use super::purge::rule::PurgeTarget;
+use super::settings::purge_rule::PurgeTarget;
 use super::settings::{CacheSettings, SentBody};
 use super::zone::stats::begin_hit;
-use super::zone::{Cache, CacheUser};
-use crate::http::background_subrequest::{self, By, Copied};
-use crate::http::cache::seconds;
+use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
+use crate::http::cache::time::seconds;
 use crate::http::cache_info::{PendingHit, UpstreamCacheStatus, UsedCache};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
-use crate::http::request::{Request, Uri};
+use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
-use background::{BackgroundFetch, FetchPermit, FetchPurpose};
+use background::BackgroundFetch;
 use cached_response::{CachedResponse, serve_entry};
 use conditions::begins_behind;
 use follow::{FollowOutcome, RecentFill};
+use hedge::LookupHedge;
 use search::{FoundState, SearchOutcome};
 use serve_hit::serve_hit;
 
@@ -135,7 +135,8 @@ impl Lookup {
             PurgeTarget::Nothing => None,
         };
         if purge.is_none() && !settings.stores_method(r.method()) {
-            return invalidate::begin(r, settings).await;
+            invalidate::begin(r, settings).await;
+            return LookupResult::None;
         }
         let cache = match settings.cache(r) {
             Ok(Some(cache)) => cache.clone(),
@@ -177,7 +178,7 @@ impl Lookup {
         }
         let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
-        let continuation = r.extensions.get::<PendingContinuation>().and_then(|pending| pending.0.take());
+        let continuation = take_continuation(r);
         let mut lookup = Self {
             cache,
             text,
@@ -578,25 +579,6 @@ impl Lookup {
     pub fn asks_for_body(&self, r: &Request, settings: &CacheSettings) -> bool {
         settings.convert_head && r.method() == Method::Head
     }
-}
-
-/// Fill that a background request continues, until its lookup takes it.
-struct PendingContinuation(Cell<Option<Continuation>>);
-
-/// Sends the range request that continues a fill, in the background of `r`. Drops the permit if that is not possible.
-pub(crate) fn continue_fill(r: &mut Request, continuation: Continuation) {
-    // A request with a body may change something.
-    if r.method() != Method::Get {
-        return;
-    }
-    let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
-    let origin = r.state.origin;
-    let prepare = |r: &mut Request| {
-        r.state.origin = origin;
-        r.extensions.put(Rc::new(PendingContinuation(Cell::new(Some(continuation)))));
-    };
-    // With too many background requests the fill ends with what it has.
-    let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
 }
 
 /// Next step of a lookup.

@@ -13,23 +13,23 @@ use tw_base::FatalCell;
 use tw_cache::format::{BlockSums, FormatError, Meta};
 use tw_cache::policy::{self, Reuse, Rules, Window};
 use tw_cache::{
-    EntryState, IndexEntry, Key, LoadedEntry, Purge, RemovedEntry, SegmentAddress, Subject, Tag, Verdict,
+    EntryState, Index, IndexEntry, Key, LoadedEntry, Purge, RemovedEntry, SegmentAddress, Subject, Tag,
+    Verdict,
 };
 use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
-use super::refresh_ahead::RefreshPace;
+use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use crate::event_loop::Loop;
-use crate::http::cache::entry::damage::CheckedEntry;
 use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
-use crate::http::cache::guard::breaker::Permission;
-use crate::http::cache::guard::hedge::{HedgeWinner, HedgedKey, LookupHedge};
-use crate::http::cache::seconds;
+use crate::http::cache::entry::refresh_pace::RefreshPace;
 use crate::http::cache::store::files::file_head::{self, NoEntry};
 use crate::http::cache::store::files::{is_same, on_disk, valid_until};
 use crate::http::cache::store::segments::{FoundRecord, RecordRead, SegmentStore};
-use crate::http::cache::zone::{Cache, ZoneIndex};
+use crate::http::cache::time::seconds;
+use crate::http::cache::zone::damage::CheckedEntry;
+use crate::http::cache::zone::{Cache, Permission, ZoneIndex};
 use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
 use crate::http::request::Request;
 
@@ -183,7 +183,7 @@ impl EntrySearch<'_> {
                     }
                     // Rare, and large: hits in memory do without its room.
                     _ => match Box::pin(self.open(wanted, Some(&found), out)).await {
-                        Some(entry) => self.add_open(cache, key, entry),
+                        Some(entry) => self.add_open(cache, index, key, entry),
                         None => return,
                     },
                 }
@@ -204,7 +204,7 @@ impl EntrySearch<'_> {
                     Ok(pushed_out) => out.gone.extend(pushed_out),
                     Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
                 }
-                self.add_open(cache, key, entry)
+                self.add_open(cache, index, key, entry)
             }
             None => return,
         };
@@ -269,9 +269,9 @@ impl EntrySearch<'_> {
         found.is_some_and(|found| Rc::ptr_eq(&found, entry))
     }
 
-    fn add_open(&self, cache: &Cache, key: Key, entry: OpenEntry) -> Rc<OpenEntry> {
+    fn add_open(&self, cache: &Cache, index: &Arc<Index>, key: Key, entry: OpenEntry) -> Rc<OpenEntry> {
         let entry = Rc::new(entry);
-        self.hot.borrow_mut().put(&cache.zone, key, entry.clone());
+        self.hot.borrow_mut().put(cache.zone.id, index, key, entry.clone());
         entry
     }
 
@@ -329,13 +329,14 @@ impl EntrySearch<'_> {
             permit.finish(account, &found);
         }
         match found {
-            Ok(ReadOutcome::Entry(mut entry)) => {
+            Ok(ReadOutcome::Entry(read)) => {
+                let (mut entry, checked) = *read;
                 entry.written = held.purges.sequence().admit(entry.meta.sequence);
                 entry.sequence = sequence.unwrap_or(entry.written);
-                if let Some(checked) = &entry.checked {
+                if let Some(checked) = &checked {
                     checked.sequence.store(entry.sequence, Relaxed);
                 }
-                Some(*entry)
+                Some(entry)
             }
             Ok(ReadOutcome::Another | ReadOutcome::Nothing(NoEntry::OfNginx)) => None,
             Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))) => {
@@ -400,7 +401,6 @@ impl EntrySearch<'_> {
                     quota: Cell::new(None),
                     path_check: PathCheck::new(),
                     refresh_pace: RefreshPace::default(),
-                    checked,
                 })
             }
             Ok(RecordRead::Entry(_)) => None,
@@ -477,7 +477,7 @@ impl EntrySearch<'_> {
         let (check, checked) = check.unzip();
         let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ).with_check(check));
         let tags = meta.tags.iter().map(Tag::of).collect();
-        Ok(ReadOutcome::Entry(Box::new(OpenEntry {
+        let entry = OpenEntry {
             meta,
             file,
             address: None,
@@ -491,8 +491,8 @@ impl EntrySearch<'_> {
             written: 0,
             path_check: PathCheck::new(),
             refresh_pace: RefreshPace::default(),
-            checked,
-        })))
+        };
+        Ok(ReadOutcome::Entry(Box::new((entry, checked))))
     }
 
     /// Reads the checksums of a file and compares its first block with them, which is all of a small body: if it is damaged,
@@ -579,7 +579,8 @@ struct StoredFile<'a> {
 
 /// Result of reading a file.
 enum ReadOutcome {
-    Entry(Box<OpenEntry>),
+    /// The entry, and the receiver of damage that is found in its body, if that is compared with its checksums.
+    Entry(Box<(OpenEntry, Option<Arc<CheckedEntry>>)>),
     /// An entry with the same key and another text.
     Another,
     /// Not an entry.

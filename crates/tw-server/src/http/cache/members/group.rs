@@ -15,7 +15,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use tw_base::FatalMutex;
@@ -25,11 +25,12 @@ use tw_log::{Level, Text};
 
 use super::all;
 use super::file::{self, FoundMember, MemberFile, MemberName};
+use crate::http::cache::entry::ZoneId;
 use crate::http::cache::guard::breaker::Breaker;
+use crate::http::cache::store::record_snapshot::FoundRecordSnapshot;
 use crate::http::cache::store::segments::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
-use crate::http::cache::upkeep::CacheMaintenance;
-use crate::http::cache::upkeep::record_snapshot::FoundRecordSnapshot;
-use crate::http::cache::zone::{Cache, CacheUser, ZoneId, ZoneIndex, unix_ms};
+use crate::http::cache::time::unix_ms;
+use crate::http::cache::zone::{Cache, CacheUser, ZoneIndex};
 use crate::http::local_future::boxed;
 
 tw_base::limits! {
@@ -40,8 +41,6 @@ tw_base::limits! {
     const GATHER_MAX: Duration = Duration::from_secs(2), time, "a member that has not answered is left out, and tried again each second";
     /// Time for which a purge waits for one member of a cache.
     pub(crate) const SAVE_MAX: Duration = Duration::from_secs(2), time, "the purge is saved by the others, and by this one when it answers";
-    /// Time after which a member of a cache is written to, to see whether its disk works.
-    const PROBE_INTERVAL: Duration = Duration::from_secs(5), time, "a member that fails is left out";
 }
 
 /// Common state of the members of a cache.
@@ -551,29 +550,6 @@ impl Cache {
             self.zone.member.record_saved.fetch_max(number, SeqCst);
         }
         Ok(())
-    }
-}
-
-impl CacheMaintenance {
-    /// Saves what a member lacks, and looks at times whether its disk works. Returns false while that is left alone. Does
-    /// nothing for a cache with one directory.
-    pub(crate) async fn maintain_member(&self, probed_at: &mut Option<Instant>) -> bool {
-        let Some(group) = self.cache.zone.member.group() else { return true };
-        let log = |level: Level, message: fmt::Arguments<'_>| (self.log)(level, message);
-        let path = self.cache.place.dir.to_bytes();
-        if !self.cache.note_probe(None, &log) {
-            group.set_out(path, true);
-            return false;
-        }
-        let now = tw_rt::clock::now();
-        let is_probe = probed_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL);
-        if is_probe {
-            *probed_at = Some(now);
-        }
-        let settled = self.cache.settle_member(&self.disk, is_probe).await;
-        let is_used = self.cache.note_probe(Some(&settled).filter(|_| is_probe || settled.is_err()), &log);
-        group.set_out(path, !is_used);
-        is_used
     }
 }
 

@@ -11,8 +11,8 @@ use tw_base::hist::Snapshot;
 use tw_cache::IndexCounts;
 
 use super::cache_path::MemberPath;
+use super::guard::background::FetchPurpose;
 use super::guard::hedge::HedgeOutcome;
-use super::lookup::background::FetchPurpose;
 use super::members::state::{MemberSnapshot, MemberState};
 use super::zone::{Cache, CacheZone};
 use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};

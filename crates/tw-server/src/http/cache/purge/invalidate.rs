@@ -14,7 +14,6 @@ use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
-use crate::http::cache::lookup::LookupResult;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, CacheUser, ZoneIndex};
 use crate::http::cache_info::UsedCache;
@@ -22,11 +21,11 @@ use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
 /// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.
-pub(crate) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupResult {
+pub(crate) async fn begin(r: &mut Request, settings: &CacheSettings) {
     if settings.status_field.is_none() && !settings.is_rfc9111() {
-        return LookupResult::None;
+        return;
     }
-    let Ok(Some(cache)) = settings.cache(r) else { return LookupResult::None };
+    let Ok(Some(cache)) = settings.cache(r) else { return };
     let cache = cache.clone();
     if settings.is_rfc9111()
         && !r.method().is_safe()
@@ -39,7 +38,6 @@ pub(crate) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
     }
     let facts = &mut r.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache as Arc<dyn UsedCache>), Some(ForwardReason::Method));
-    LookupResult::None
 }
 
 /// Invalidates the stored responses that the response to `r` makes invalid. Never waits: files are removed in the background.

@@ -3,7 +3,8 @@
 
 pub(crate) mod fleet;
 pub(crate) mod invalidate;
-pub(crate) mod rule;
+mod location;
+mod members;
 pub(crate) mod store_purge;
 
 use std::fmt;
@@ -15,9 +16,9 @@ use tw_fleet::PublishOutcome;
 use tw_log::Level;
 
 use super::settings::CacheSettings;
+use super::settings::purge_rule::PurgeRequest;
 use super::zone::{Cache, CacheUser};
 use crate::http::request::Request;
-use rule::PurgeRequest;
 
 tw_base::limits! {
     /// Limits of this module.

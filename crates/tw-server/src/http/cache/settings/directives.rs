@@ -6,8 +6,9 @@ macro_rules! cache_directives {
     ($prefix:literal, $stale_syntax:literal, $stale_words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::cache_path::RawCachePath;
-        use $crate::http::cache::{RawQuota, RefreshAhead, background_max};
-        use $crate::http::cache::settings::{CacheStatusField, CacheValid, HasCacheSettings, METHODS, targeted};
+        use $crate::http::cache::settings::{
+            CacheStatusField, CacheValid, HasCacheSettings, METHODS, RawQuota, RefreshAhead, background_max, targeted,
+        };
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(

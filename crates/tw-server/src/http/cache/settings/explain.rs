@@ -3,8 +3,8 @@
 use tw_cache::{Key, Purge};
 use tw_log::Text;
 
+use super::purge_rule::PurgeTarget;
 use super::{CacheSettings, SentBody};
-use crate::http::cache::purge::rule::PurgeTarget;
 use crate::http::request::Request;
 
 impl CacheSettings {

@@ -2,6 +2,9 @@
 
 mod directives;
 mod explain;
+pub(crate) mod purge_rule;
+mod quota;
+mod refresh_ahead;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +17,18 @@ use tw_http::fields::is_name;
 use tw_http::{Framing, Method};
 
 use super::cache_path::RawCachePath;
-use super::lookup::background::BACKGROUND_MAX;
-use super::lookup::refresh_ahead::RefreshAhead;
-use super::purge::rule::{PurgeLocation, PurgeRule};
-use super::upkeep::quota::{Quota, QuotaClaim, RawQuota};
+use super::guard::background::BACKGROUND_MAX;
+use super::guard::quota::QuotaClaim;
 use super::zone::{self, Cache, Caches};
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
 use crate::vars::{Template, names_in};
+use purge_rule::{PurgeLocation, PurgeRule};
+use quota::Quota;
+
+pub use quota::RawQuota;
+pub use refresh_ahead::RefreshAhead;
 
 /// `cache_valid` without codes.
 const USUALLY_VALID: [u16; 3] = [200, 301, 302];
@@ -450,4 +456,17 @@ fn tags(templates: &[Template], r: &Request) -> Vec<Vec<u8>> {
         found.extend(words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec));
     }
     found
+}
+
+/// Reads `cache_background_max`; `off` is no limit but that of the event loop.
+///
+/// # Errors
+/// Another value than `off` or a number above zero.
+pub fn background_max(node: &Node) -> Result<u32, ConfError> {
+    let word = node.arg(0)?;
+    if &*word.bytes == b"off" {
+        return Ok(u32::MAX);
+    }
+    let max = units::number(&word.bytes).and_then(|max| u32::try_from(max).ok()).filter(|max| *max > 0);
+    max.ok_or_else(|| node.invalid_value(word))
 }

@@ -49,7 +49,7 @@ pub(super) fn cache_path(now: u32) -> CachePath {
         verify: true,
         members: Box::default(),
         fleet: None,
-        share: crate::http::cache::upkeep::quota::WHOLE,
+        share: crate::http::cache::cache_path::WHOLE,
     }
 }
 

@@ -4,8 +4,11 @@
 //! Each cache is managed by one event loop, which only schedules the work: thread pools do it, with a lower priority than
 //! requests. The work is divided into steps with a rest between two.
 
-pub(crate) mod quota;
-pub(crate) mod record_snapshot;
+mod load_segments;
+pub(crate) mod member;
+mod quota;
+mod record_snapshot;
+mod segments;
 pub(crate) mod snapshot;
 
 use std::cell::RefCell;
@@ -30,10 +33,10 @@ use tw_rt::watch::Subject as Task;
 
 use super::cache_path::StepLimits;
 use super::store::files::{file_head, on_disk};
-use super::store::segments::{self, RecordRead};
+use super::store::segments::{HEAD_READ as RECORD_HEAD_READ, RecordRead};
 use super::zone::{Cache, CacheUser, ZoneIndex};
 use crate::event_loop::Loop;
-use crate::http::cache::seconds;
+use crate::http::cache::time::seconds;
 
 /// Interval of the checks of free space on its disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -411,7 +414,7 @@ impl CacheMaintenance {
         if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
             let mut account = Account::new(JobClass::Scan, JobSource::NONE);
             let record = (Some(seen.key), address);
-            return match store.read(&self.disk, &mut account, record, segments::HEAD_READ).await {
+            return match store.read(&self.disk, &mut account, record, RECORD_HEAD_READ).await {
                 Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
                 Ok(RecordRead::Missing | RecordRead::Another(_)) => {
                     held.index.remove_missing_record(seen.key, address);

@@ -5,7 +5,6 @@
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
 
 use tw_cache::{
     Location, Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotEntry, SnapshotPart,
@@ -15,12 +14,10 @@ use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, Ope
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
-use crate::http::cache::seconds;
 use crate::http::cache::store::files::temp_file::FillFile;
+use crate::http::cache::time::seconds;
 use crate::http::cache::zone::ZoneIndex;
 
-/// Time between two snapshots, if `snapshot=` does not say another one.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(300);
 /// Name of the file in the directory of the cache.
 pub(crate) const NAME: &str = "snapshot";
 const STEPS_PER_TURN: u32 = 8;

@@ -1,5 +1,10 @@
 //! Contents of a cache, which outlive configurations: the index of its entries, the fills in progress, and counters.
 
+pub(crate) mod damage;
+mod disk_permit;
+mod fill_lead;
+mod quota;
+mod record_snapshot;
 pub(crate) mod stats;
 
 use std::collections::HashMap;
@@ -10,7 +15,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
@@ -27,21 +32,26 @@ use tw_log::Level;
 use tw_rt::watch::Subject;
 
 use super::cache_path::{CachePath, CacheStore, RawCachePath, device};
+use super::entry::ZoneId;
 use super::fill::Fill;
+use super::guard::background::BackgroundFetches;
 use super::guard::breaker::Breaker;
 use super::guard::hedge::Hedges;
-use super::lookup::background::BackgroundFetches;
+use super::guard::quota::Quotas;
 use super::members::Members;
 use super::members::group::MemberZone;
 use super::store::files::put_queue::PutQueue;
 use super::store::files::temp_file::WRITE_BACK_SIZE;
+use super::store::record_snapshot::OpenRecordSnapshot;
 use super::store::segments::SegmentStore;
-use super::upkeep::quota::Quotas;
-use super::upkeep::record_snapshot::OpenRecordSnapshot;
+use super::time::unix_ms;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::load::Resolve;
 use stats::ResponseStats;
+
+pub(crate) use disk_permit::Permission;
+pub(crate) use fill_lead::{FillLead, JoinOutcome};
 
 /// Number of locks of the fills of a cache.
 const FILL_SHARDS: usize = 32;
@@ -63,11 +73,8 @@ tw_base::limits! {
 /// Seconds between two log lines about a failing disk of a cache.
 const LOG_INTERVAL: i64 = 60;
 
-/// Number of the next zone.
-static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
-
 /// Fills in progress by key.
-pub(crate) type Fills = HashMap<Key, Arc<Fill>, RandomState>;
+type Fills = HashMap<Key, Arc<Fill>, RandomState>;
 
 /// Purpose of an access to the contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,10 +84,6 @@ pub(crate) enum CacheUser {
     /// The manager, which tries until the disk answers.
     Manager,
 }
-
-/// Number of a zone in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ZoneId(u32);
 
 /// Cache as one configuration uses it.
 pub struct Cache {
@@ -110,7 +113,7 @@ pub(crate) struct CacheZone {
     last_reported: AtomicI64,
     /// Error of the disk that keeps the contents from being loaded.
     unknown: FatalMutex<Option<DiskError>>,
-    pub(crate) fills: Vec<FatalMutex<Fills>>,
+    fills: Vec<FatalMutex<Fills>>,
     /// Number of bodies that are being written.
     pub(crate) writers: AtomicUsize,
     pub(crate) counts: ZoneCounters,
@@ -127,7 +130,7 @@ pub(crate) struct CacheZone {
     pub(crate) since_ms: i64,
     /// Breaker of its disk.
     pub(crate) breaker: Breaker,
-    pub(crate) background: BackgroundFetches,
+    pub(crate) background: Arc<BackgroundFetches>,
     pub(crate) hedges: Hedges,
     /// State as a member of a cache with several directories.
     pub(crate) member: MemberZone,
@@ -437,7 +440,7 @@ impl Cache {
 impl CacheZone {
     pub(crate) fn new(place: &CachePath) -> Self {
         Self {
-            id: ZoneId(NEXT_ZONE.fetch_add(1, Relaxed)),
+            id: ZoneId::new(),
             held: OnceCell::new(),
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
@@ -453,7 +456,7 @@ impl CacheZone {
             record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),
             breaker: Breaker::new(),
-            background: BackgroundFetches::default(),
+            background: Arc::default(),
             hedges: Hedges::default(),
             member: MemberZone::new(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
@@ -519,7 +522,7 @@ impl CacheZone {
         self.held.get()
     }
 
-    pub(crate) fn fills(&self, key: Key) -> &FatalMutex<Fills> {
+    fn fills(&self, key: Key) -> &FatalMutex<Fills> {
         &self.fills[usize::from(key.0[0]) % FILL_SHARDS]
     }
 
@@ -544,11 +547,6 @@ pub(crate) fn random() -> u64 {
 pub(crate) fn seeds() -> [u64; 2] {
     let random = RandomState::default();
     [random.hash_one(0_u64), random.hash_one(1_u64)]
-}
-
-pub(crate) fn unix_ms() -> i64 {
-    let now = tw_rt::clock::unix();
-    now.secs * 1000 + i64::from(now.msec)
 }
 
 /// Caches of a configuration by name.

@@ -26,11 +26,10 @@ use tw_log::{Level, Text};
 
 use super::segments::{AppendTarget, Appended, RecordHead, SegmentStore};
 use crate::http::cache::entry::open_entries::OpenEntry;
-use crate::http::cache::fill::writer::WRITE_SIZE;
-use crate::http::cache::seconds;
+use crate::http::cache::time::seconds;
 use crate::http::cache::zone::Cache;
 use crate::http::local_future::boxed;
-use temp_file::FillFile;
+use temp_file::{FillFile, WRITE_SIZE};
 
 /// Files take whole blocks of their disk.
 const BLOCK: u64 = 4096;

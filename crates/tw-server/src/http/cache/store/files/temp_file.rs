@@ -14,6 +14,9 @@ use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};
 /// Size of a page on most machines: the page in which a window ends belongs to the next window.
 const PAGE: u64 = 4096;
 
+/// Bytes of a body that are written by one job.
+pub(crate) const WRITE_SIZE: u64 = 256 << 10;
+
 tw_base::limits! {
     /// Limits of this module.
     pub(crate) const LIMITS;

@@ -24,8 +24,8 @@ use tw_cache::{Commit, Index, Key, Move, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, WriteBack};
 
 use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
-use crate::http::cache::seconds;
-use crate::http::cache::upkeep::quota::Quotas;
+use crate::http::cache::guard::quota::Quotas;
+use crate::http::cache::time::seconds;
 
 /// Rows of a table that are encoded in one turn of an event loop.
 const ROWS_PER_TURN: usize = 1024;

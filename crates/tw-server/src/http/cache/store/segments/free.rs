@@ -9,7 +9,7 @@ use tw_disk::{Account, DiskError, JobClass, JobSource};
 
 use super::append::{AppendTarget, Record, RecordPermit};
 use super::{OpenedSegment, SegmentStore};
-use crate::http::cache::seconds;
+use crate::http::cache::time::seconds;
 
 /// Rows of a segment that are compared with the index in one turn of an event loop.
 const ROWS_PER_TURN: usize = 256;

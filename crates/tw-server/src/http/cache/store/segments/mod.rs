@@ -14,7 +14,6 @@ mod append;
 mod device;
 mod free;
 mod load;
-mod manage;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
@@ -33,7 +32,7 @@ use tw_disk::{
 };
 
 use crate::http::cache::cache_path::{CachePath, CacheStore};
-use crate::http::cache::seconds;
+use crate::http::cache::time::seconds;
 use crate::http::local_future::boxed;
 
 use device::{DevicePlace, LeasedBytes, SlotLease};

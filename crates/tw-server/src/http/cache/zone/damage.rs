@@ -7,8 +7,8 @@ use tw_cache::format::FormatError;
 use tw_cache::{Key, SegmentAddress};
 use tw_log::Level;
 
+use super::Cache;
 use crate::http::cache::store::files::StoredPlace;
-use crate::http::cache::zone::Cache;
 use crate::http::files::DamageReport;
 use crate::http::request::Request;
 

@@ -9,27 +9,17 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_cache::Purge;
 use tw_conf::network::Network;
 use tw_conf::{ConfError, Word};
 
-use crate::http::body::Body;
-use crate::http::cache::purge::{self, PurgeScope};
 use crate::http::cache::zone::{Cache, Caches};
-use crate::http::plan::{Handler, Outcome, Step};
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
 
 /// The method of `on`.
 const PURGE: &[u8] = b"PURGE";
-
-/// Response to a purge in the form of the free module, whose clients expect 200.
-const PURGED: &[u8] = b"Successful purge\n";
-
-/// Response if other nodes of the fleet purge later.
-const QUEUED: &[u8] = b"Successful purge, queued for other nodes\n";
 
 /// `cache_purge` of one location.
 #[derive(Clone)]
@@ -199,29 +189,6 @@ impl MethodRule {
 
 /// A location that purges a key of a cache, whatever the method.
 pub(crate) struct PurgeLocation {
-    cache: Arc<Cache>,
-    key: Template,
-}
-
-impl Handler for PurgeLocation {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(async {
-            let scope = PurgeScope::of_text(&self.key.value(r));
-            match purge::run(r, &self.cache, &scope, Purge::Hard).await {
-                Ok(purge::PurgeOutcome::Done) => {
-                    r.response.status = 200;
-                    r.response.content_type = Bytes::from_static(b"text/plain");
-                    Outcome::Respond(Body::Bytes(Bytes::from_static(PURGED)))
-                }
-                Ok(purge::PurgeOutcome::Nothing) => Outcome::Status(404),
-                Ok(purge::PurgeOutcome::Queued) => {
-                    r.response.status = 202;
-                    r.response.content_type = Bytes::from_static(b"text/plain");
-                    Outcome::Respond(Body::Bytes(Bytes::from_static(QUEUED)))
-                }
-                Ok(purge::PurgeOutcome::Unpublished) => Outcome::Status(503),
-                Err(status) => Outcome::Status(status),
-            }
-        }))
-    }
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) key: Template,
 }

@@ -1,5 +1,7 @@
 //! Task that stores a response: it reads the body from the upstream server, writes it, and puts the complete file at its path.
 
+pub(crate) mod feed;
+
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,24 +16,24 @@ use tw_disk::{Disk, DiskError, Op};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::feed::{Feed, FeedEvent};
-use super::{BodyEnd, Delivery, Fill, FillLead};
+use super::entry::open_entries::OpenEntry;
+use super::fill::{BodyEnd, Delivery, Fill};
+use super::guard::quota::QuotaClaim;
+use super::store::files::temp_file::{FillFile, WRITE_SIZE};
+use super::store::files::{BodyTail, ValidatedFile};
+use super::zone::{Cache, FillLead};
 use crate::event_loop::Loop;
-use crate::http::cache::entry::open_entries::OpenEntry;
-use crate::http::cache::store::files::temp_file::FillFile;
-use crate::http::cache::store::files::{BodyTail, ValidatedFile};
-use crate::http::cache::upkeep::quota::QuotaClaim;
-use crate::http::cache::zone::Cache;
 use crate::http::generation::{LoopGeneration, PlanId};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
+use feed::{Feed, FeedEvent};
 
 tw_base::limits! {
     /// Limits of this module.
     pub(crate) const LIMITS;
 
     /// Bytes of a response on its way into a cache that are written by one job.
-    pub(crate) const WRITE_SIZE: u64 = 256 << 10, bytes, "the rest waits for the next one";
+    constant bytes WRITE_SIZE, "the rest waits for the next one";
     /// Bytes of such a response that its file has not taken.
     ///
     /// Maximum number of body bytes in memory that are not in the file yet: then reading from the upstream server pauses.

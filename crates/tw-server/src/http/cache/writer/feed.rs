@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::time::Sleep;
 use tw_rt::watch::Subject;
 
-use super::writer::{BodyOrigin, BodyReport, FillLog, room};
-use super::{BodyEnd, Delivery, DeliveryEnd, ExchangeReport, Fill};
+use super::{BodyOrigin, BodyReport, FillLog, room};
 use crate::event_loop::Loop;
+use crate::http::cache::fill::{BodyEnd, Delivery, DeliveryEnd, ExchangeReport, Fill};
 use crate::http::cache::zone::Cache;
 
 /// One exchange whose body goes into a fill.

@@ -7,10 +7,10 @@ use tw_cache::{IndexEntry, Key, Progress, ScanCursor, ScannedEntry};
 use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 
-use super::{HEAD_READ, RecordRead, directory, note_path};
-use crate::http::cache::seconds;
+use super::{CacheMaintenance, StepPacer};
 use crate::http::cache::store::files::file_head;
-use crate::http::cache::upkeep::{CacheMaintenance, StepPacer};
+use crate::http::cache::store::segments::{HEAD_READ, RecordRead, directory, note_path};
+use crate::http::cache::time::seconds;
 use crate::http::cache::zone::ZoneIndex;
 
 impl CacheMaintenance {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Key};
 
-use super::{Fill, FillHead, FillRefusal};
-use crate::http::cache::lookup::background::FetchPermit;
-use crate::http::cache::zone::{Cache, Fills, ZoneIndex};
+use super::{Cache, Fills, ZoneIndex};
+use crate::http::cache::fill::{Fill, FillHead, FillRefusal};
+use crate::http::cache::guard::background::FetchPermit;
 
 /// Role of a request without a usable entry.
 pub(crate) enum JoinOutcome {
