@@ -1,6 +1,7 @@
 //! Connections to upstream servers, whatever protocol the clients speak.
 //!
 //! ```text
+//! attempts: one peer after the other, for sessions of any protocol
 //! upstream_names: addresses of names ─► group, queue: a peer ─► keepalive_pool: an idle connection, or
 //!                                                              upstream_connection: connect ─► upstream_tls: handshake
 //!                                                              h2_pool: a stream of a shared HTTP/2 connection
@@ -14,6 +15,7 @@
 //! while it is idle. DNS names of groups and health checks are background tasks of one loop, which end with their generation; the probe of a health
 //! check is the protocol's.
 
+pub mod attempts;
 pub mod bind;
 pub mod failure;
 pub mod fleet;
@@ -37,6 +39,7 @@ pub mod upstream_connections;
 pub mod upstream_names;
 pub mod upstream_tls;
 
+pub use attempts::{AttemptLimits, AttemptingSession};
 pub use failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 pub use group::UpstreamGroup;
 pub use protocol::ConnectingProtocol;

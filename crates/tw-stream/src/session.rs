@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_connect::PassedSession;
+use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession};
 use tw_core::event_loop::PassedConnection;
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
@@ -349,6 +349,20 @@ impl PassedSession for StreamSession {
 
     fn attempts(&self) -> &[Attempt] {
         self.upstream.as_ref().map_or(&[], |upstream| &upstream.attempts)
+    }
+}
+
+impl AttemptingSession for StreamSession {
+    fn begin_attempt(&mut self, to: AttemptPeer, _queued: Option<Duration>) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.begin(to);
+        }
+    }
+
+    fn record_failure(&mut self, failure: &AttemptFailure) {
+        if let Some(level) = failure.cause.level() {
+            self.log(level, format_args!("{failure}"));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What serves: worker processes, or under `master_process off` the loops of this process.
+//! The serving part: worker processes, or under `master_process off` the loops of this process.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -136,7 +136,7 @@ pub(super) struct Running<'a> {
     pub(super) sign_interval: Option<Duration>,
 }
 
-/// What a successful reload puts in the place of the state before it.
+/// Resources of a successful reload, which replace those before it.
 pub(super) struct Adopted {
     pub(super) main: MainSettings,
     pub(super) sockets: Arc<Sockets>,

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
-use tw_connect::PassedSession;
+use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession};
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, ServedSession};
 use tw_log::Level;
@@ -90,6 +91,23 @@ impl PassedSession for Request {
 
     fn passes(&self) -> impl Iterator<Item = &[Attempt]> {
         self.upstream.passes().map(|pass| pass.attempts)
+    }
+}
+
+impl AttemptingSession for Request {
+    fn begin_attempt(&mut self, to: AttemptPeer, queued: Option<Duration>) {
+        self.upstream.begin(to, queued);
+    }
+
+    fn record_failure(&mut self, failure: &AttemptFailure) {
+        if let Some(attempt) = self.upstream.current() {
+            attempt.end();
+            attempt.status = failure.cause.status();
+        }
+        self.upstream.record_failure(failure.cause.cause());
+        if let Some(level) = failure.cause.level() {
+            self.log(level, format_args!("{failure}"));
+        }
     }
 }
 

@@ -1,19 +1,17 @@
 //! Attempts to connect to one peer after the other (`proxy_next_upstream`), until there is a connection.
 
 use std::io;
-use std::time::Instant;
 
 use rustix::io::Errno;
+use tw_connect::attempts::{self, AttemptingSession};
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
-use tw_connect::{AttemptPeer, OpenParams, UpstreamConnection, UpstreamGroup, queue, upstream_names};
+use tw_connect::{AttemptPeer, OpenParams, UpstreamConnection, UpstreamGroup};
 use tw_core::event_loop::{ConnectionPermit, Eviction};
-use tw_core::session::Session;
-use tw_log::Level;
 use tw_net::{Addr, ConnectOptions, Transport, connect_datagrams};
 use tw_rt::DatagramSocket;
-use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
+use tw_upstream::{Lease, PeerOutcome};
 
 use super::proxy_header::proxy_header;
 use super::settings::ProxySettings;
@@ -74,7 +72,9 @@ pub(super) async fn try_peers<T: ServerTransport>(
 ) -> Result<Box<ConnectedPeer<T>>, SessionStatus> {
     let began = tw_rt::clock::now();
     resolve_names(s, group).await?;
-    let mut selection = begin_selection(s, group, settings);
+    let limits = &settings.retry.limits;
+    let mut selection = attempts::begin_selection(s, group, limits);
+    let event_loop = s.client.event_loop.clone();
     let options = settings.connection.options_once(s);
     // Datagrams have no handshake.
     let secured = match s.transport.connection() {
@@ -82,7 +82,11 @@ pub(super) async fn try_peers<T: ServerTransport>(
         None => None,
     };
     loop {
-        let lease = select_peer(s, group, &mut selection).await?;
+        let lease = attempts::select_peer(s, group, &mut selection, &event_loop.upstreams.random).await;
+        let lease = lease.map_err(|failure| {
+            s.record_failure(&failure);
+            SessionStatus::BAD_GATEWAY
+        })?;
         let failure = match attempt(s, settings, lease, options.as_ref(), secured.as_ref()).await {
             Ok(connected) => return Ok(Box::new(connected)),
             Err(failure) => failure,
@@ -90,7 +94,8 @@ pub(super) async fn try_peers<T: ServerTransport>(
         if let UpstreamFailure::ConnectionLimit(_) | UpstreamFailure::Identity(_) = failure.cause {
             return Err(SessionStatus::INTERNAL_SERVER_ERROR);
         }
-        if !may_retry(settings, &selection, began) {
+        let may_retry = settings.retry.is_on && selection.tries_left() > 0 && !limits.is_past_deadline(began);
+        if !may_retry {
             return Err(SessionStatus::BAD_GATEWAY);
         }
     }
@@ -125,54 +130,11 @@ async fn resolve_names(s: &mut StreamSession, group: &UpstreamGroup<Stream>) -> 
     if !group.peers.has_host_names() {
         return Ok(());
     }
-    let resolving = group.resolving.as_ref().unwrap_or(&s.server().settings.resolving).clone();
+    let resolving = s.server().settings.resolving.clone();
     let pool = s.client.generation.disks.default_disk().pool().clone();
-    let ready = upstream_names::ensure_addresses(&group.names, &group.peers, &resolving, &pool).await;
-    let Err(failure) = ready else { return Ok(()) };
-    // DIFF(nginx): a single name that is not resolved is an attempt, too, so that a log has the name.
-    if let Some(upstream) = &mut s.upstream {
-        upstream.begin(AttemptPeer::Nobody(group.peers.name().clone()));
-    }
-    s.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
-    Err(if group.is_named { SessionStatus::BAD_GATEWAY } else { SessionStatus::INTERNAL_SERVER_ERROR })
-}
-
-/// Begins the selection of peers with the key that the balancing method needs.
-fn begin_selection(
-    s: &StreamSession,
-    group: &UpstreamGroup<Stream>,
-    settings: &ProxySettings,
-) -> PeerSelection {
-    let tries = u32::try_from(settings.retry.tries).unwrap_or(u32::MAX);
-    let key = match group.peers.method().key_kind() {
-        KeyKind::Nothing => BalanceKey::None,
-        KeyKind::Client => {
-            s.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
-        }
-        KeyKind::Text => BalanceKey::Text(group.key.as_ref().map_or_else(Vec::new, |key| key.value(s))),
-    };
-    group.peers.start_selection(key, None, tries)
-}
-
-/// Selects the peer of the next attempt, and records the attempt.
-async fn select_peer(
-    s: &mut StreamSession,
-    group: &UpstreamGroup<Stream>,
-    selection: &mut PeerSelection,
-) -> Result<Lease, SessionStatus> {
-    let event_loop = s.client.event_loop.clone();
-    let (selected, _) =
-        queue::select(&group.peers, group.queue, selection, &event_loop.upstreams.random).await;
-    let to = match &selected {
-        Ok(lease) => AttemptPeer::Peer(lease.peer().clone()),
-        Err(_) => AttemptPeer::Nobody(group.peers.name().clone()),
-    };
-    if let Some(upstream) = &mut s.upstream {
-        upstream.begin(to);
-    }
-    selected.map_err(|failure| {
-        s.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
-        SessionStatus::BAD_GATEWAY
+    attempts::resolve_names(s, group, &resolving, &pool).await.map_err(|failure| {
+        s.record_failure(&failure);
+        if group.is_named { SessionStatus::BAD_GATEWAY } else { SessionStatus::INTERNAL_SERVER_ERROR }
     })
 }
 
@@ -210,32 +172,12 @@ async fn attempt<T: ServerTransport>(
             Ok(ConnectedPeer { transport, lease, permit, header })
         }
         Err(failure) => {
-            if let Some(level) = failure.cause.level() {
-                s.log(level, format_args!("{failure}"));
-            }
-            end_lease(s, lease, &failure);
+            s.record_failure(&failure);
+            attempts::end_lease(s, lease, &failure, PeerOutcome::Failed);
             if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {
                 attempt.end();
             }
             Err(failure)
         }
     }
-}
-
-/// Ends the lease of a failed attempt.
-fn end_lease(s: &StreamSession, lease: Lease, failure: &AttemptFailure) {
-    if failure.cause.is_local() {
-        return drop(lease);
-    }
-    if lease.done(PeerOutcome::Failed, now_ms()) == PeerChange::Disabled {
-        s.log(Level::Warn, format_args!("upstream server temporarily disabled {}", failure.stage));
-    }
-}
-
-/// Returns true if the session may be passed to another peer.
-fn may_retry(settings: &ProxySettings, selection: &PeerSelection, began: Instant) -> bool {
-    let retry = &settings.retry;
-    let is_past_deadline =
-        !retry.timeout.is_zero() && tw_rt::clock::now().saturating_duration_since(began) >= retry.timeout;
-    retry.is_on && selection.tries_left() > 0 && !is_past_deadline
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tw_conf::{ConfError, Setting, Word};
+use tw_connect::AttemptLimits;
 use tw_connect::settings::{ConnectionSettings, RawConnection};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol, UpstreamTls};
@@ -94,10 +95,8 @@ pub struct ProxySettings {
 pub(super) struct RetryPolicy {
     /// `proxy_next_upstream`
     pub(super) is_on: bool,
-    /// `proxy_next_upstream_tries`; 0 is no limit.
-    pub(super) tries: u64,
-    /// `proxy_next_upstream_timeout`; zero is no limit.
-    pub(super) timeout: Duration,
+    /// `proxy_next_upstream_tries` and `proxy_next_upstream_timeout`
+    pub(super) limits: AttemptLimits,
 }
 
 impl ProxySettings {
@@ -130,8 +129,10 @@ impl ProxySettings {
             connection: ConnectionSettings::resolve(raw.connection, outer.map(|o| &o.connection), cx)?,
             retry: RetryPolicy {
                 is_on: raw.next_upstream.or(retry.map(|r| r.is_on), true),
-                tries: raw.next_upstream_tries.or(retry.map(|r| r.tries), 0),
-                timeout: raw.next_upstream_timeout.or(retry.map(|r| r.timeout), Duration::ZERO),
+                limits: AttemptLimits {
+                    tries: raw.next_upstream_tries.or(retry.map(|r| r.limits.tries), 0),
+                    timeout: raw.next_upstream_timeout.or(retry.map(|r| r.limits.timeout), Duration::ZERO),
+                },
             },
             proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
             proxy_protocol_v2: raw.proxy_protocol_v2.or(outer.map(|o| o.proxy_protocol_v2), false),

@@ -23,7 +23,7 @@ pub struct StreamAttempt {
 
 impl UpstreamState {
     /// Adds an attempt.
-    pub(super) fn begin(&mut self, to: AttemptPeer) {
+    pub(crate) fn begin(&mut self, to: AttemptPeer) {
         // Most sessions are passed to one server.
         self.attempts.reserve_exact(1);
         self.attempts.push(Attempt::begin(to, StreamAttempt { first_byte: None }));

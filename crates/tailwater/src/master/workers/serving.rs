@@ -1,4 +1,4 @@
-//! Worker processes as what serves.
+//! Worker processes as the serving part.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

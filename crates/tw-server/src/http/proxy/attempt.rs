@@ -3,11 +3,11 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::memory;
-use tw_connect::AttemptPeer;
+use tw_connect::attempts;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::h2_pool::{self, StreamParams};
@@ -167,46 +167,27 @@ fn select_peer<C>(
     request: &UpstreamRequest<'_, C>,
     AttemptContext { selection, sticky_id, .. }: &mut AttemptContext,
 ) -> Result<Option<Lease>, AttemptError> {
-    let group = request.group;
-    if let Some(sticky) = &group.sticky {
+    if let Some(sticky) = &request.group.sticky {
         sticky.bind(selection, sticky_id);
     }
-    let found = queue::select_now(&group.peers, selection, &r.client().event_loop.app.upstreams.random);
-    if found.is_err() && group.queue.is_some() {
+    let group = request.group;
+    let selected = queue::select_now(&group.peers, selection, &r.client().event_loop.app.upstreams.random);
+    if selected.is_err() && group.queue.is_some() {
         return Ok(None);
     }
-    record_selection(r, request, found, None).map(Some)
+    let lease = attempts::record_selection(r, group, selected, None);
+    lease.map(Some).map_err(|failure| AttemptError::before_sending(failure, None))
 }
 
 /// Waits in the queue of the group for the peer of the next attempt, and records the attempt.
 async fn wait_for_peer<C>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &mut AttemptContext,
+    AttemptContext { selection, .. }: &mut AttemptContext,
 ) -> Result<Lease, AttemptError> {
-    let group = request.group;
     let random = &r.client().event_loop.clone().app.upstreams.random;
-    let (found, queued) = queue::select(&group.peers, group.queue, &mut attempts.selection, random).await;
-    record_selection(r, request, found, queued)
-}
-
-/// Records an attempt with the peer that was found after `queued`, or with nobody.
-fn record_selection<C>(
-    r: &mut Request,
-    request: &UpstreamRequest<'_, C>,
-    found: Result<Lease, UpstreamFailure>,
-    queued: Option<Duration>,
-) -> Result<Lease, AttemptError> {
-    match found {
-        Ok(lease) => {
-            r.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
-            Ok(lease)
-        }
-        Err(failure) => {
-            r.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
-            Err(AttemptError::before_sending(failure.at(AttemptStage::Connecting), None))
-        }
-    }
+    let lease = attempts::select_peer(r, request.group, selection, random).await;
+    lease.map_err(|failure| AttemptError::before_sending(failure, None))
 }
 
 /// Begins an attempt at the peer of `lease`, if there is a connection to it or can be one at once; else returns it.

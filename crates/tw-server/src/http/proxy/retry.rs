@@ -2,13 +2,11 @@
 
 use std::time::Instant;
 
-use tw_connect::AttemptPeer;
-use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use tw_connect::group::now_ms;
-use tw_connect::upstream_names;
+use tw_connect::attempts::{self, AttemptingSession};
+use tw_connect::failure::{AttemptFailure, UpstreamFailure};
 use tw_http::Method;
 use tw_log::Level;
-use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection, RetryPermit};
+use tw_upstream::{Lease, PeerOutcome, PeerSelection, RetryPermit};
 
 use super::attempt::{self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, RequestProgress};
 use super::codec::Codec;
@@ -86,8 +84,13 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
 ) -> Result<(), NoResponse> {
     let began = tw_rt::clock::now();
     if request.group.peers.has_host_names() {
-        let resolved = Box::pin(resolve_names(r, request)).await;
-        resolved.map_err(|status| NoResponse { status, failure: RetryOn::ERROR })?;
+        let resolving = r.plan().core.resolving.clone();
+        let pool = r.generation().disks.default_disk().pool().clone();
+        let resolved = Box::pin(attempts::resolve_names(r, request.group, &resolving, &pool)).await;
+        if let Err(failure) = resolved {
+            r.record_failure(&failure);
+            return Err(NoResponse { status: failure.cause.status(), failure: RetryOn::ERROR });
+        }
     }
     let mut attempts = begin(r, request);
     let mut refusals = 0;
@@ -116,7 +119,7 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
             }
             Err(AttemptError::Unbuildable(status)) => return Err(NoResponse::local(status)),
         };
-        record_failure(r, &failed.failure);
+        r.record_failure(&failed.failure);
         let is_refused = matches!(failed.failure.cause, UpstreamFailure::Refused(_));
         // A server that refused the request has not processed it.
         let progress = if is_refused { RequestProgress::NotSent } else { failed.request };
@@ -142,45 +145,14 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
     }
 }
 
-/// Resolves the names of servers, as far as there are no addresses yet; the error is the status for the client.
-async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> Result<(), u16> {
-    let resolving = request.group.resolving.as_ref().unwrap_or(&r.plan().core.resolving).clone();
-    let pool = r.generation().disks.default_disk().pool().clone();
-    let ready =
-        upstream_names::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
-    let Err(failure) = ready else { return Ok(()) };
-    // DIFF(nginx): a single name that is not resolved is an attempt, too, so that a log has the reason.
-    r.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
-    let failure = failure.at(AttemptStage::Connecting);
-    record_failure(r, &failure);
-    Err(failure.cause.status())
-}
-
 /// State of the attempts of `r` before the first one.
 fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> AttemptContext {
     let sticky = request.group.sticky.as_ref();
     AttemptContext {
-        selection: begin_selection(r, request),
+        selection: attempts::begin_selection(r, request.group, &request.settings.retry.limits),
         sticky_id: sticky.map(|sticky| sticky.read_id(r)).unwrap_or_default(),
         options: request.settings.connection.options_once(r).map(Box::new),
     }
-}
-
-/// Begins the selection of peers with the key that the balancing method needs.
-fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSelection {
-    let mut text = Vec::new();
-    if let Some(template) = &request.group.key {
-        template.eval(r, &mut text);
-    }
-    let tries = u32::try_from(request.settings.retry.tries).unwrap_or(u32::MAX);
-    let key = match request.group.peers.method().key_kind() {
-        KeyKind::Nothing => BalanceKey::None,
-        KeyKind::Client => {
-            r.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
-        }
-        KeyKind::Text => BalanceKey::Text(text),
-    };
-    request.group.peers.start_selection(key, None, tries)
 }
 
 /// Adds the session that `sticky learn` stores when the exchange ends.
@@ -230,12 +202,10 @@ fn may_retry<C>(
     let is_body_begun = was_sent || r.body.received() > 0;
     let is_body_lost =
         matches!(request.body, UpstreamRequestBody::Client) && !r.body.is_kept() && is_body_begun;
-    let is_past_deadline = !settings.retry.timeout.is_zero()
-        && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
     RetryOn::of_failure(failure) != RetryOn::NONE
         && settings.retry.on.has(needed)
         && !is_body_lost
-        && !is_past_deadline
+        && !settings.retry.limits.is_past_deadline(began)
 }
 
 /// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.
@@ -251,36 +221,21 @@ fn counting(failed: &FailedAttempt, refusals: u32) -> Counting {
     if is_excused { Counting::Excused } else { Counting::Counted }
 }
 
-/// Records a failure for the variables, and logs it.
-fn record_failure(r: &mut Request, failure: &AttemptFailure) {
-    if let Some(attempt) = r.upstream.current() {
-        attempt.end();
-        attempt.status = failure.cause.status();
-    }
-    r.upstream.record_failure(failure.cause.cause());
-    if let Some(level) = failure.cause.level() {
-        r.log(level, format_args!("{failure}"));
-    }
-}
-
 /// Ends the lease of a failed attempt.
 fn end_lease(r: &Request, lease: Lease, failure: &AttemptFailure, counting: Counting) {
-    let AttemptFailure { cause, stage } = failure;
     if let Some(attempt) = r.upstream.last() {
         lease.sent(attempt.sent);
         lease.received(attempt.received);
     }
-    let outcome = match cause {
-        _ if counting == Counting::Excused => return drop(lease),
-        // The server was not asked.
-        cause if cause.is_local() => return drop(lease),
+    if counting == Counting::Excused {
+        return drop(lease);
+    }
+    let outcome = match &failure.cause {
         UpstreamFailure::Status(403 | 404) => PeerOutcome::Next,
         _ => PeerOutcome::Failed,
     };
-    if let UpstreamFailure::Status(status) = cause {
+    if let UpstreamFailure::Status(status) = &failure.cause {
         lease.status(*status);
     }
-    if lease.done(outcome, now_ms()) == PeerChange::Disabled {
-        r.log(Level::Warn, format_args!("upstream server temporarily disabled {stage}"));
-    }
+    attempts::end_lease(r, lease, failure, outcome);
 }

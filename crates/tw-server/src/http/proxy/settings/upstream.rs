@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tw_conf::{ConfError, Setting};
+use tw_connect::AttemptLimits;
 use tw_connect::settings::{ConnectionSettings, RawConnection, RawTimeouts, Timeouts};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::RawUpstreamTls;
@@ -36,10 +37,8 @@ pub struct UpstreamSettings {
 pub struct RetryPolicy {
     /// `next_upstream`
     pub on: RetryOn,
-    /// `next_upstream_tries`; 0 is no limit.
-    pub tries: u64,
-    /// `next_upstream_timeout`; zero is no limit.
-    pub timeout: Duration,
+    /// `next_upstream_tries` and `next_upstream_timeout`
+    pub limits: AttemptLimits,
     /// `next_upstream_budget`; `None` is no limit.
     pub budget: Option<RetryBudget>,
 }
@@ -112,8 +111,10 @@ impl RetryPolicy {
         let on = raw.on.take().map(RetryOn::of_bits).or(outer.map(|o| o.on));
         Self {
             on: on.unwrap_or(RetryOn::ERROR.and(RetryOn::TIMEOUT)),
-            tries: raw.tries.or(outer.map(|o| o.tries), 0),
-            timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::ZERO),
+            limits: AttemptLimits {
+                tries: raw.tries.or(outer.map(|o| o.limits.tries), 0),
+                timeout: raw.timeout.or(outer.map(|o| o.limits.timeout), Duration::ZERO),
+            },
             budget: raw.budget.or(outer.map(|o| o.budget), None),
         }
     }
