@@ -1,9 +1,8 @@
-//! Directives of TLS for servers (nginx: ngx_http_ssl_module, ngx_stream_ssl_module), and what handshakes use of them.
+//! Directives of TLS for servers (nginx: ngx_http_ssl_module, ngx_stream_ssl_module).
 //!
-//! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and sends
-//! them to the worker with the configuration. rustls defines what a server can accept and offer; the words of OpenSSL select
-//! among it.
+//! rustls defines what a server can accept and offer; the words of OpenSSL select among it.
 
+pub(crate) mod inheritance;
 pub(crate) mod session_cache;
 pub(crate) mod sign_pool;
 pub(crate) mod tls_parameters;
@@ -11,25 +10,24 @@ pub(crate) mod tls_parameters;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_acme::CurrentCertificate;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Word, record};
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
-use tw_core::module::{Protocol, Settings};
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_tls::ClientVerification;
 
+use self::inheritance::Directives;
 use self::session_cache::SessionCache;
 use self::sign_pool::{POOL, SignPool};
 use self::tls_parameters::read_protocol_versions;
-use crate::certificates::certificate_file;
-use crate::certificates::certificate_metrics;
 use crate::certificates::dynamic_certificate::CertificateCache;
-use crate::ocsp::{client_ocsp, stapling};
+use crate::certificates::{certificate_file, certificate_metrics};
+use crate::ocsp::client_ocsp;
+use crate::protocol::SecureProtocol;
 use crate::server::client_authentication::{self, ClientAuthentication};
 use crate::server::server_tls::{self, ServerTls};
-use crate::tls_info::TlsSession;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -37,21 +35,6 @@ tw_base::limits! {
 
     /// Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it.
     directive "ssl_handshake_timeout", "the session ends with status 500";
-}
-
-/// Protocol of the configuration whose servers can use TLS.
-pub trait SecureProtocol: Protocol<Session: TlsSession> {
-    /// Lists of protocols that a server may offer (ALPN, RFC 7301), each in the order of preference. For each handshake the host of
-    /// the connection chooses one by its index.
-    const ALPN: &'static [&'static [&'static [u8]]];
-
-    /// Lists of protocols over QUIC; none for a protocol that does not run over it.
-    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = &[];
-
-    /// ACME certificate of the server that is being resolved.
-    fn acme_certificate(_block: &Self::Block) -> Option<&Arc<CurrentCertificate>> {
-        None
-    }
 }
 
 /// TLS settings of one server.
@@ -94,41 +77,6 @@ enum Level {
     Protocol,
     /// `server`
     Server,
-}
-
-/// Directives with nothing left unset.
-#[derive(Clone)]
-pub(crate) struct Directives {
-    pub(crate) certificates: Vec<Word>,
-    pub(crate) keys: Vec<Word>,
-    pub(crate) password_file: Option<Word>,
-    pub(crate) certificate_cache: Option<Arc<CertificateCache>>,
-    pub(crate) certificate_watch: bool,
-    pub(crate) protocols: Vec<Word>,
-    pub(crate) ciphers: Option<Word>,
-    pub(crate) prefer_server_ciphers: bool,
-    pub(crate) ecdh_curve: Option<Word>,
-    pub(crate) buffer_size: usize,
-    pub(crate) session_cache: SessionCache,
-    pub(crate) session_timeout: Duration,
-    pub(crate) session_tickets: bool,
-    pub(crate) ticket_keys: Vec<Word>,
-    pub(crate) commands: Vec<(Word, Word)>,
-    pub(crate) reject_handshake: bool,
-    pub(crate) sign_pool: SignPool,
-    pub(crate) early_data: EarlyData,
-    pub(crate) handshake_timeout: Duration,
-    /// Protocols instead of those of [`SecureProtocol::ALPN`].
-    pub(crate) alpn: Vec<Box<[u8]>>,
-    pub(crate) verify_client: Option<ClientVerification>,
-    pub(crate) verify_depth: u32,
-    pub(crate) client_certificate: Option<Word>,
-    pub(crate) trusted_certificate: Option<Word>,
-    pub(crate) crl: Option<Word>,
-    pub(crate) stapling: stapling::StaplingDirectives,
-    pub(crate) ocsp: client_ocsp::ClientOcspDirectives,
-    pub(crate) key_log: Option<Word>,
-    pub(crate) certificate_compression: bool,
 }
 
 /// Directives as written.
@@ -366,86 +314,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
-        // DIFF(nginx): parameters that are known to be weak are never offered.
-        if let Some(file) = raw.ssl_dhparam.take() {
-            cx.warn(file.span, "\"ssl_dhparam\" has no effect: there is no key exchange over finite fields");
-        }
-        let outer_written = outer.map(|outer| &outer.written);
-        let list =
-            |raw: Setting<Vec<Word>>, outer: Option<&Vec<Word>>| raw.or_else(|| outer.cloned(), Vec::new);
-        let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
-            raw.take().or_else(|| outer.cloned().flatten())
-        };
-        let written = Directives {
-            certificates: list(raw.ssl_certificate, outer_written.map(|o| &o.certificates)),
-            keys: list(raw.ssl_certificate_key, outer_written.map(|o| &o.keys)),
-            password_file: word(raw.ssl_password_file, outer_written.map(|o| &o.password_file)),
-            certificate_cache: raw
-                .ssl_certificate_cache
-                .or_else(|| outer_written.map(|o| o.certificate_cache.clone()), || None),
-            certificate_watch: raw
-                .ssl_certificate_watch
-                .or(outer_written.map(|o| o.certificate_watch), false),
-            protocols: list(raw.ssl_protocols, outer_written.map(|o| &o.protocols)),
-            ciphers: word(raw.ssl_ciphers, outer_written.map(|o| &o.ciphers)),
-            prefer_server_ciphers: raw
-                .ssl_prefer_server_ciphers
-                .or(outer_written.map(|o| o.prefer_server_ciphers), false),
-            ecdh_curve: word(raw.ssl_ecdh_curve, outer_written.map(|o| &o.ecdh_curve)),
-            buffer_size: raw.ssl_buffer_size.or(outer_written.map(|o| o.buffer_size), 16 << 10),
-            session_cache: raw
-                .ssl_session_cache
-                .or_else(|| outer_written.map(|o| o.session_cache.clone()), || SessionCache::None),
-            session_timeout: raw
-                .ssl_session_timeout
-                .or(outer_written.map(|o| o.session_timeout), Duration::from_secs(300)),
-            session_tickets: raw.ssl_session_tickets.or(outer_written.map(|o| o.session_tickets), true),
-            ticket_keys: list(raw.ssl_session_ticket_key, outer_written.map(|o| &o.ticket_keys)),
-            commands: raw.ssl_conf_command.or_else(|| outer_written.map(|o| o.commands.clone()), Vec::new),
-            reject_handshake: raw.ssl_reject_handshake.or(outer_written.map(|o| o.reject_handshake), false),
-            sign_pool: match raw.ssl_sign_pool.take() {
-                None => outer_written.map_or(SignPool::Default, |outer| outer.sign_pool),
-                Some(word) if word.is("off") => SignPool::Off,
-                Some(word) if word.is(POOL) => SignPool::Default,
-                Some(word) => SignPool::Named(cx.pool(&word.bytes, word.span)?),
-            },
-            early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Off),
-            handshake_timeout: raw
-                .ssl_handshake_timeout
-                .or(outer_written.map(|o| o.handshake_timeout), Duration::from_secs(60)),
-            alpn: raw.ssl_alpn.or_else(|| outer_written.map(|o| o.alpn.clone()), Vec::new),
-            verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
-            verify_depth: raw
-                .ssl_verify_depth
-                .take()
-                .map(|depth| u32::try_from(depth).unwrap_or(u32::MAX))
-                .or(outer_written.map(|o| o.verify_depth))
-                .unwrap_or(1),
-            client_certificate: word(
-                raw.ssl_client_certificate,
-                outer_written.map(|o| &o.client_certificate),
-            ),
-            trusted_certificate: word(
-                raw.ssl_trusted_certificate,
-                outer_written.map(|o| &o.trusted_certificate),
-            ),
-            crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
-            key_log: word(raw.ssl_key_log, outer_written.map(|o| &o.key_log)),
-            certificate_compression: raw
-                .ssl_certificate_compression
-                .or(outer_written.map(|o| o.certificate_compression), false),
-            stapling: stapling::StaplingDirectives {
-                is_on: raw.ssl_stapling.or(outer_written.map(|o| o.stapling.is_on), false),
-                verifies: raw.ssl_stapling_verify.or(outer_written.map(|o| o.stapling.verifies), false),
-                file: word(raw.ssl_stapling_file, outer_written.map(|o| &o.stapling.file)),
-                responder: word(raw.ssl_stapling_responder, outer_written.map(|o| &o.stapling.responder)),
-            },
-            ocsp: client_ocsp::ClientOcspDirectives {
-                checked: raw.ssl_ocsp.or(outer_written.map(|o| o.ocsp.checked), None),
-                responder: word(raw.ssl_ocsp_responder, outer_written.map(|o| &o.ocsp.responder)),
-                cache: raw.ssl_ocsp_cache.or_else(|| outer_written.map(|o| o.ocsp.cache.clone()), || None),
-            },
-        };
+        let written = Directives::merge(raw, outer.map(|outer| &outer.written), cx)?;
         let mut clients = None;
         let mut tls = None;
         if outer.is_some() {

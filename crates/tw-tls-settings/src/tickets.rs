@@ -1,4 +1,5 @@
-//! Keys of session tickets: handed over to the next process, or shared by the nodes of a fleet.
+//! Keys of session tickets, which go to the next process or are shared by the nodes of a fleet.
 
 pub mod fleet_secrets;
+pub(crate) mod ticket_keys;
 pub(crate) mod ticket_keys_handover;

@@ -6,7 +6,7 @@ use tw_acme::CurrentCertificate;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 
-use crate::directives::SecureProtocol;
+use crate::protocol::SecureProtocol;
 
 /// In `ssl_certificate`: the ACME certificate of the server.
 const CERTIFICATE: &str = "$acme_certificate";

@@ -10,7 +10,7 @@ use tw_core::module::Protocol;
 use tw_tls::{Authorities, ClientVerification, Purpose, Trust, TrustError, Verdict};
 
 use crate::certificates::certificate_file::{crls, trusted};
-use crate::directives::Directives;
+use crate::directives::inheritance::Directives;
 use crate::ocsp::client_ocsp::{self, ClientOcsp, RevocationStatus};
 use crate::tls_info::TlsInfo;
 

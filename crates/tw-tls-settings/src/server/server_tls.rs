@@ -6,28 +6,30 @@ use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, StoresServerSessions};
 use rustls::{DistinguishedName, ProtocolVersion, ServerConfig, SignatureScheme};
-use tw_conf::{ConfError, Word};
+use tw_conf::ConfError;
 use tw_core::load::Resolve;
 use tw_core::session::Session;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
-use tw_tls::{Cache, ClientVerifier, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
+use tw_tls::{Cache, ClientVerifier, Identity, Kind, SessionIdContext, SessionsInContext};
 
-use crate::certificates::certificate_file::{FirstSignature, contents, identity, passwords, shown};
+use crate::certificates::certificate_file::{FirstSignature, identity, passwords, shown};
 use crate::certificates::certificate_resolver::{
     Candidate, CertificateResolver, CertificateSource, PreferredSide, ServerSignature, SignaturePreference,
 };
 use crate::certificates::dynamic_certificate::{DynamicCertificate, is_dynamic};
 use crate::certificates::watched_certificate::{CertificateFiles, WatchedCertificate};
 use crate::certificates::{acme_certificate, certificate_metrics};
+use crate::directives::EarlyData;
+use crate::directives::inheritance::Directives;
 use crate::directives::session_cache::SessionCache;
 use crate::directives::sign_pool::SignPool;
 use crate::directives::tls_parameters::TlsParameters;
-use crate::directives::{Directives, EarlyData, SecureProtocol};
 use crate::key_log::KeyLogFile;
 use crate::ocsp::stapling::{self, Stapling};
-use crate::tickets::fleet_secrets::{clock, fleet_secrets, names_fleet};
-use crate::tickets::ticket_keys_handover;
+use crate::protocol::SecureProtocol;
+use crate::tickets::fleet_secrets::clock;
+use crate::tickets::ticket_keys;
 
 /// Bytes of a record beside the content, as rustls counts them.
 const RECORD_OVERHEAD: usize = 5;
@@ -191,7 +193,7 @@ pub(crate) fn resolve<P: SecureProtocol>(
         config.send_half_rtt_data = true;
     }
     if tickets && !has_early_data {
-        config.ticketer = Arc::new(SessionsInContext::new(context, self::tickets(written, cx)?));
+        config.ticketer = Arc::new(SessionsInContext::new(context, ticket_keys::resolve(written, cx)?));
     }
     // Without tickets that hold a session there are some that name one which is kept here.
     let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
@@ -327,7 +329,7 @@ fn sessions<P: SecureProtocol>(
     written: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Arc<dyn StoresServerSessions> {
-    let lifetime = lifetime(written);
+    let lifetime = written.session_lifetime();
     let (name, size) = match &written.session_cache {
         SessionCache::None if written.early_data != EarlyData::Off => {
             return Arc::new(Cache::new(EARLY_SESSIONS_SIZE, lifetime, clock()));
@@ -338,53 +340,4 @@ fn sessions<P: SecureProtocol>(
     };
     let key = [b"tls sessions ", &name[..], format!(" {size} {lifetime}").as_bytes()].concat();
     cx.keep(&key, |_| true, || Cache::new(*size, lifetime, clock()))
-}
-
-/// Seconds in which a session may be resumed.
-fn lifetime(written: &Directives) -> u32 {
-    u32::try_from(written.session_timeout.as_secs()).unwrap_or(u32::MAX)
-}
-
-/// Keys of session tickets: random ones that live over reloads, or those of files.
-fn tickets<P: SecureProtocol>(
-    written: &Directives,
-    cx: &mut Resolve<'_, P>,
-) -> Result<Arc<Tickets>, ConfError> {
-    let lifetime = lifetime(written);
-    // DIFF(nginx): keys that the nodes of a fleet share.
-    if let Some(word) = written.ticket_keys.iter().find(|word| names_fleet(word)) {
-        if written.ticket_keys.len() > 1 {
-            let error =
-                ConfError::new("\"ssl_session_ticket_key fleet=\" is the only ticket key of a server");
-            return Err(error.at(word.span));
-        }
-        return shared_tickets(word, lifetime, cx);
-    }
-    if let [first, ..] = &written.ticket_keys[..] {
-        let read = |word| contents(word, "session ticket key", cx);
-        let files = written.ticket_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let files: Vec<&[u8]> = files.iter().map(|file| &file[..]).collect();
-        let tickets = Tickets::of_files(&files, lifetime, clock());
-        return tickets.map(Arc::new).map_err(|error| ConfError::new(error.to_string()).at(first.span));
-    }
-    // DIFF(nginx): random keys live over reloads, and go to the next process.
-    let made = ticket_keys_handover::tickets(lifetime, clock())
-        .map_err(|error| ConfError::new(error.to_string()))?;
-    let tickets = cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made);
-    ticket_keys_handover::note(lifetime, &tickets);
-    Ok(tickets)
-}
-
-/// Keys that the nodes of a fleet share, and random ones for as long as there are none.
-fn shared_tickets<P: SecureProtocol>(
-    word: &Word,
-    lifetime: u32,
-    cx: &mut Resolve<'_, P>,
-) -> Result<Arc<Tickets>, ConfError> {
-    let secrets = fleet_secrets(word, "ticket keys", cx)?;
-    // Of a fleet with other settings they are other ones.
-    let key = [b"tls tickets ", word.bytes.as_ref(), format!(" {lifetime}").as_bytes()].concat();
-    let fits = |known: &Tickets| known.shares(&secrets);
-    cx.try_keep(&key, fits, || Tickets::random(lifetime, clock()).map(|own| own.with_shared(secrets.clone())))
-        .map_err(|error| ConfError::new(error.to_string()))
 }
