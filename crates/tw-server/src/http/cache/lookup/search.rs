@@ -26,7 +26,7 @@ use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, O
 use crate::http::cache::entry::refresh_pace::RefreshPace;
 use crate::http::cache::store::files::file_head::{self, NoEntry};
 use crate::http::cache::store::files::{is_same, on_disk, valid_until};
-use crate::http::cache::store::segments::{FoundRecord, RecordRead, SegmentStore};
+use crate::http::cache::store::segments::{FoundRecord, RecordRead};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::damage::CheckedEntry;
 use crate::http::cache::zone::{Cache, Permission, ZoneIndex};
@@ -190,7 +190,7 @@ impl EntrySearch<'_> {
             }
             // Until the index is loaded, the disk is searched.
             None if !zone.is_loaded.load(Relaxed) => {
-                let removals = zone.removals.load(SeqCst);
+                let removals = zone.store.files.removals.load(SeqCst);
                 let Some(disk) = (self.disk)() else { return };
                 let Some(entry) = Box::pin(self.open(wanted, None, out)).await else { return };
                 let known = LoadedEntry {
@@ -289,11 +289,12 @@ impl EntrySearch<'_> {
             Permission::Refused => return None,
         };
         let sequence = known.map(|known| known.sequence);
-        if let Some((store, known)) = cache.zone.segments.as_ref().zip(known)
+        if let Some(known) = known
             && let Some(address) = known.address
         {
             let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
-            let mut found = store.read(disk, account, (Some(key), address), FIRST_READ).await;
+            let mut found =
+                cache.zone.store.read_record(disk, account, (Some(key), address), FIRST_READ).await;
             let mut check = None;
             // Always: a power cut may leave a record whose body was not written.
             if let Ok(RecordRead::Entry(record)) = &found {
@@ -527,8 +528,7 @@ impl EntrySearch<'_> {
         let start = offset + u64::from(meta.header_size);
         let check = BlockCheck::new(start..start + body_len, sums, checked.clone());
         // The place of a record on a device may be used again while the entry is open.
-        let segments = wanted.cache.zone.segments.as_ref().filter(|_| address.is_some());
-        let is_always = segments.is_some_and(SegmentStore::is_on_device);
+        let is_always = wanted.cache.zone.store.is_place_reused(address);
         let check = Arc::new(if is_always { check.always() } else { check });
         let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,

@@ -341,7 +341,7 @@ impl Process {
             }
             (files, bytes) = (files + 1, bytes + size);
         }
-        let known = self.cache.zone.segments.as_ref().map_or(0, |store| store.bytes_on_disk());
+        let known = self.cache.zone.store.bytes_of_segments();
         if known != segments {
             return Err(format!("segments have {segments} bytes, and not {known}"));
         }

@@ -111,7 +111,7 @@ async fn manage(manager: CacheMaintenance) {
             are_restored = are_restored || manager.restore_records(held).await;
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
-            if manager.cache.zone.segments.is_none() {
+            if !manager.cache.zone.store.has_records() {
                 // Misses search the disk.
                 break;
             }
@@ -188,7 +188,7 @@ impl CacheMaintenance {
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
             let mut account = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
-            let removals = self.cache.zone.removals.load(SeqCst);
+            let removals = self.cache.zone.store.files.removals.load(SeqCst);
             let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
                 // The directory was removed meanwhile.
@@ -290,7 +290,7 @@ impl CacheMaintenance {
                 break;
             }
         }
-        self.free_inactive_segments(inactive).await;
+        self.free_inactive_segments(held, inactive).await;
         let is_checked = checked_at
             .is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < DISK_CHECK_INTERVAL);
         let mut lacking = 0;
@@ -299,8 +299,8 @@ impl CacheMaintenance {
             lacking = self.missing_space().await;
         }
         // Large responses take no room of a device.
-        while self.cache.zone.segments.as_ref().is_some_and(|store| store.device_excess() > 0) {
-            if self.free_segment().await == 0 {
+        while self.cache.zone.store.device_excess() > 0 {
+            if self.free_segment(held).await == 0 {
                 break;
             }
         }
@@ -313,21 +313,13 @@ impl CacheMaintenance {
                 (0, entries) => EvictionTarget::Entries(entries),
                 (bytes, _) => EvictionTarget::Bytes(bytes),
             };
-            let is_log = self.cache.zone.segments.is_some();
             // Of a file and a segment the one that is older goes first.
-            let progress = match &self.cache.zone.segments {
-                Some(_) if excess == 0 && index.has_too_many_records() => Progress::Done,
-                Some(store) if excess > 0 => {
-                    let (before, segments) = store.oldest_write(index);
-                    index.evict_file(before, segments, now(), &mut gone)
-                }
-                _ => index.evict(what, now(), &mut gone),
-            };
+            let progress = self.cache.zone.store.evict_files(index, what, excess, now(), &mut gone);
             let is_file = |gone: &&RemovedEntry| gone.address.is_none();
             let files: u64 = gone.iter().filter(is_file).map(|gone| gone.size).sum();
             lacking = lacking.saturating_sub(files);
-            if is_log && files == 0 && (excess > 0 || index.has_too_many_records()) {
-                let freed = self.free_segment().await;
+            if files == 0 && self.cache.zone.store.frees_segment(index, excess) {
+                let freed = self.free_segment(held).await;
                 lacking = lacking.saturating_sub(freed);
                 counts.evicted.add(gone.len() as u64);
                 self.delete(&mut gone, &mut pace).await;
@@ -383,9 +375,7 @@ impl CacheMaintenance {
         if held.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
-        if let Some(store) = &self.cache.zone.segments
-            && let Err(error) = store.sync_removals(&self.disk, None).await
-        {
+        if let Err(error) = self.cache.zone.store.sync_removals(&self.disk, None).await {
             // A power cut could bring back removed records.
             self.log_failure(&error);
             return latest;
@@ -411,10 +401,16 @@ impl CacheMaintenance {
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
     async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
-        if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
+        if let Some(address) = seen.found.address {
             let mut account = Account::new(JobClass::Scan, JobSource::NONE);
             let record = (Some(seen.key), address);
-            return match store.read(&self.disk, &mut account, record, RECORD_HEAD_READ).await {
+            return match self
+                .cache
+                .zone
+                .store
+                .read_record(&self.disk, &mut account, record, RECORD_HEAD_READ)
+                .await
+            {
                 Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
                 Ok(RecordRead::Missing | RecordRead::Another(_)) => {
                     held.index.remove_missing_record(seen.key, address);

@@ -8,6 +8,7 @@ use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 
 use super::{CacheMaintenance, StepPacer};
+use crate::http::cache::store::ForeignParts;
 use crate::http::cache::store::files::file_head;
 use crate::http::cache::store::segments::{HEAD_READ, RecordRead, directory, note_path};
 use crate::http::cache::time::seconds;
@@ -16,8 +17,7 @@ use crate::http::cache::zone::ZoneIndex;
 impl CacheMaintenance {
     /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
     pub(crate) async fn tend_segments(&self, held: &ZoneIndex) {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
-        debug_assert!(std::ptr::eq(target.index, &held.index));
+        let (store, target) = (&self.cache.zone.store, self.cache.append_target(held, &self.disk));
         if store.take_direct_refusal() {
             let (name, path) = (Text(&self.cache.name), Text(self.cache.place.dir.to_bytes()));
             let what = format_args!(
@@ -25,8 +25,7 @@ impl CacheMaintenance {
             );
             (self.log)(Level::Warn, what);
         }
-        store.flush(target).await;
-        for gone in store.take_left() {
+        for gone in store.flush(target).await {
             self.remove(gone).await;
         }
         // Until all are loaded, nobody knows what is in them.
@@ -38,9 +37,9 @@ impl CacheMaintenance {
     }
 
     /// Frees the oldest segment. Returns its size in bytes less what was copied, or 0 if there was none or it could not be removed.
-    pub(crate) async fn free_segment(&self) -> u64 {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return 0 };
-        match store.free_oldest(target).await {
+    pub(crate) async fn free_segment(&self, held: &ZoneIndex) -> u64 {
+        let target = self.cache.append_target(held, &self.disk);
+        match self.cache.zone.store.free_oldest(target).await {
             Ok(Some(freed)) => {
                 self.cache.zone.counts.evicted.add(freed.evicted);
                 freed.gained
@@ -81,10 +80,10 @@ impl CacheMaintenance {
             }
         }
         let meta = file_head::decode(of_nginx, &first, file.meta().size);
-        let Some((store, address)) = self.cache.zone.segments.as_ref().zip(record.address) else {
-            return true;
-        };
-        let of_record = match store.read(&self.disk, &mut account, (Some(key), address), HEAD_READ).await {
+        let Some(address) = record.address else { return true };
+        let record_read =
+            self.cache.zone.store.read_record(&self.disk, &mut account, (Some(key), address), HEAD_READ);
+        let of_record = match record_read.await {
             Ok(RecordRead::Entry(found)) => held.written(record, found.meta.sequence),
             Ok(_) => {
                 held.index.remove_missing_record(key, address);
@@ -109,8 +108,8 @@ impl CacheMaintenance {
     }
 
     /// Frees segments of which nothing was used for `inactive` seconds.
-    pub(crate) async fn free_inactive_segments(&self, inactive: u32) {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
+    pub(crate) async fn free_inactive_segments(&self, held: &ZoneIndex, inactive: u32) {
+        let (store, target) = (&self.cache.zone.store, self.cache.append_target(held, &self.disk));
         let before = seconds(tw_rt::clock::unix().secs).saturating_sub(inactive);
         loop {
             match store.free_unused(target, before).await {
@@ -124,7 +123,7 @@ impl CacheMaintenance {
 
     /// Removes the records that purges concern whose entries are compact. Returns the oldest purge that may still concern any.
     pub(crate) async fn sweep_records(&self, held: &ZoneIndex, latest: u64) -> u64 {
-        let Some(store) = &self.cache.zone.segments else { return latest };
+        let store = &self.cache.zone.store;
         let (mut cursor, mut seen, mut oldest) = (ScanCursor::default(), Vec::new(), latest);
         let mut pace = StepPacer::new(self.cache.place.manager);
         loop {
@@ -132,31 +131,32 @@ impl CacheMaintenance {
             for record in seen.drain(..).filter(|record| record.checked < latest) {
                 pace.count().await;
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-                let alive =
-                    match store.read(&self.disk, &mut account, (None, record.address), HEAD_READ).await {
-                        Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
-                            let entry = held.index.peek(found.key);
-                            match entry.filter(|entry| entry.address == Some(record.address)) {
-                                Some(entry) => {
-                                    // Fills that go on are found with the entries that are not compact.
-                                    let seen =
-                                        ScannedEntry { key: found.key, found: entry, claimed_since: None };
-                                    self.check_meta(held, &seen, latest, &found.meta).await
-                                }
-                                None => None,
+                let alive = match store
+                    .read_record(&self.disk, &mut account, (None, record.address), HEAD_READ)
+                    .await
+                {
+                    Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
+                        let entry = held.index.peek(found.key);
+                        match entry.filter(|entry| entry.address == Some(record.address)) {
+                            Some(entry) => {
+                                // Fills that go on are found with the entries that are not compact.
+                                let seen = ScannedEntry { key: found.key, found: entry, claimed_since: None };
+                                self.check_meta(held, &seen, latest, &found.meta).await
                             }
+                            None => None,
                         }
-                        Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
-                            held.index.forget_record(&record);
-                            None
-                        }
-                        // The next request for it handles the damage.
-                        Ok(RecordRead::Damaged(_)) => Some(record.checked),
-                        Err(error) => {
-                            self.log_failure(&error);
-                            Some(record.checked)
-                        }
-                    };
+                    }
+                    Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
+                        held.index.forget_record(&record);
+                        None
+                    }
+                    // The next request for it handles the damage.
+                    Ok(RecordRead::Damaged(_)) => Some(record.checked),
+                    Err(error) => {
+                        self.log_failure(&error);
+                        Some(record.checked)
+                    }
+                };
                 oldest = oldest.min(alive.unwrap_or(oldest));
             }
             if progress == Progress::Done {
@@ -175,7 +175,7 @@ impl CacheMaintenance {
     /// Makes entries compact that nothing keeps from it any more.
     pub(super) async fn pack(&self, held: &ZoneIndex) {
         let mut cursor = ScanCursor::default();
-        while self.cache.zone.segments.is_some() && held.index.pack(&mut cursor) == Progress::More {
+        while self.cache.zone.store.has_records() && held.index.pack(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
         }
     }
@@ -183,11 +183,11 @@ impl CacheMaintenance {
     /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
     pub(crate) async fn remove_foreign_segments(&self) {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        match &self.cache.zone.segments {
-            Some(store) if !store.is_on_device() => return self.forget_device(&mut account).await,
+        match self.cache.zone.store.foreign_parts() {
+            ForeignParts::Device => return self.forget_device(&mut account).await,
             // The snapshot of the records is of the device, or has records that are not found there.
-            Some(_) => {}
-            None => {
+            ForeignParts::Segments => {}
+            ForeignParts::All => {
                 self.forget_device(&mut account).await;
                 self.remove_record_snapshot().await;
             }

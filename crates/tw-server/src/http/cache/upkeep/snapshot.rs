@@ -106,9 +106,7 @@ impl CacheMaintenance {
     /// Returns false if the record of an entry is in a segment that does not exist.
     fn has_segment_of(&self, entry: &SnapshotEntry) -> bool {
         let address = Location::from_bits(entry.location).address();
-        address.is_none_or(|address| {
-            self.cache.zone.segments.as_ref().is_some_and(|store| store.has(address.segment))
-        })
+        address.is_none_or(|address| self.cache.zone.store.has_segment(address.segment))
     }
 
     /// Reads up to `len` bytes; fewer at the end of the file.
@@ -140,7 +138,7 @@ impl CacheMaintenance {
         loop {
             let progress = held.index.unseen(&mut cursor, &mut unseen);
             for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
-                let removals = self.cache.zone.removals.load(SeqCst);
+                let removals = self.cache.zone.store.files.removals.load(SeqCst);
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {
@@ -191,7 +189,7 @@ impl CacheMaintenance {
         // Two snapshots are not made in the same millisecond.
         let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
         let now = seconds(clock.secs);
-        if self.cache.zone.segments.is_some() {
+        if self.cache.zone.store.has_records() {
             self.write_record_snapshot(held, now, stamp).await?;
         }
         let mut writer = SnapshotWriter::new(now, stamp);

@@ -237,8 +237,8 @@ impl FillWriter {
     /// Number of received bytes from which on the body is written. What may become a record of a segment has no file before.
     /// A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
     fn write_from(&self, has_file: bool, has_feed: bool) -> u64 {
-        let Some(store) = self.cache.zone.segments.as_ref().filter(|_| !has_file) else { return WRITE_SIZE };
-        let body_max = store.entry_max().saturating_sub(self.meta.header_size.into());
+        let body_max = self.cache.zone.store.body_max_of_record(self.meta.header_size);
+        let Some(body_max) = body_max.filter(|_| !has_file) else { return WRITE_SIZE };
         let is_known_larger = self.len.is_some_and(|len| len > body_max);
         match (is_known_larger, has_feed) {
             (true, _) => WRITE_SIZE,

@@ -24,11 +24,7 @@ pub(crate) struct CheckedEntry {
 
 impl DamageReport for CheckedEntry {
     fn report(&self, r: &Request, offset: u64) {
-        let is_freed = |address: SegmentAddress| {
-            let segments = self.cache.zone.segments.as_ref();
-            segments.is_some_and(|store| store.is_on_device() && !store.has(address.segment))
-        };
-        if self.address.is_some_and(is_freed) {
+        if self.cache.zone.store.is_place_lost(self.address) {
             // Its place on the device is used again: the client was slower than the cache is small.
             r.log(Level::Info, format_args!("the response was evicted while it was sent"));
             return;

@@ -31,7 +31,7 @@ use tw_fleet::{Fleet, find_fleet};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::cache_path::{CachePath, CacheStore, RawCachePath, device};
+use super::cache_path::{CachePath, RawCachePath, device};
 use super::entry::ZoneId;
 use super::fill::Fill;
 use super::guard::background::BackgroundFetches;
@@ -40,10 +40,9 @@ use super::guard::hedge::Hedges;
 use super::guard::quota::Quotas;
 use super::members::Members;
 use super::members::group::MemberZone;
-use super::store::files::put_queue::PutQueue;
+use super::store::EntryStore;
 use super::store::files::temp_file::WRITE_BACK_SIZE;
 use super::store::record_snapshot::OpenRecordSnapshot;
-use super::store::segments::SegmentStore;
 use super::time::unix_ms;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -121,7 +120,7 @@ pub(crate) struct CacheZone {
     pub(crate) stats: ResponseStats,
     /// True if the index has all entries of the disk.
     pub(crate) is_loaded: AtomicBool,
-    /// True if the index has all entries of the snapshot, if there is one; a change is notified.
+    /// True if the index has all entries of the snapshot, if there is one, or no responses are in segments; a change is notified.
     is_restored: AtomicBool,
     restored: Notify,
     /// Snapshot of the records of segments, if there is one.
@@ -136,15 +135,8 @@ pub(crate) struct CacheZone {
     pub(crate) member: MemberZone,
     /// Time of the last snapshot, or of the start, in seconds since 1970.
     pub(crate) snapshot_at: AtomicI64,
-    /// Number of files that were removed, or are about to be.
-    pub(crate) removals: AtomicU64,
-    /// Complete files on their way to their paths.
-    pub(crate) puts: PutQueue,
-    /// Notified when a file is at its path, or will not get there.
-    pub(crate) placed: Notify,
     pub(crate) quotas: Quotas,
-    /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
-    pub(crate) segments: Option<SegmentStore>,
+    pub(crate) store: EntryStore,
 }
 
 /// Index and purges of a cache.
@@ -222,7 +214,7 @@ impl Cache {
         let previous = cx.previous::<Self>(&name);
         let is_other_store = |before: &Self| {
             before.place.is_where(&place)
-                && (before.zone.segments.is_some() != (place.store != CacheStore::Files)
+                && (!before.zone.store.is_of(place.store)
                     || place.members.is_empty() && before.place.device != place.device)
         };
         if previous.iter().flat_map(|before| before.parts()).any(is_other_store) {
@@ -439,6 +431,7 @@ impl Cache {
 
 impl CacheZone {
     pub(crate) fn new(place: &CachePath) -> Self {
+        let store = EntryStore::of(place);
         Self {
             id: ZoneId::new(),
             held: OnceCell::new(),
@@ -451,7 +444,7 @@ impl CacheZone {
             counts: ZoneCounters::default(),
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
-            is_restored: AtomicBool::new(false),
+            is_restored: AtomicBool::new(!store.has_records()),
             restored: Notify::new(),
             record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),
@@ -460,11 +453,8 @@ impl CacheZone {
             hedges: Hedges::default(),
             member: MemberZone::new(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
-            removals: AtomicU64::new(0),
-            puts: PutQueue::default(),
-            placed: Notify::new(),
             quotas: Quotas::default(),
-            segments: SegmentStore::of(place),
+            store,
         }
     }
 
@@ -476,7 +466,7 @@ impl CacheZone {
 
     /// Returns true until the snapshots have been read, if responses may be in segments.
     pub(crate) fn is_restoring(&self) -> bool {
-        self.segments.is_some() && !self.is_restored.load(SeqCst)
+        !self.is_restored.load(SeqCst)
     }
 
     /// Waits until the snapshot has been read, for [`RESTORE_WAIT`] at most, if responses may be in segments: until then the index
@@ -501,9 +491,7 @@ impl CacheZone {
     /// Changes size and policy; entries stay until their room is needed.
     pub(crate) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
-        if let (Some(store), CacheStore::Log(size)) = (&self.segments, place.store) {
-            store.configure(size, place.direct);
-        }
+        self.store.configure(place);
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);
             held.index.set_policy(place.policy);
@@ -512,9 +500,7 @@ impl CacheZone {
 
     /// Bytes that the cache takes on its disk: of files that have an entry, and of all segments.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        let Some(ZoneIndex { index, .. }) = self.held.get() else { return 0 };
-        let segments = self.segments.as_ref().map_or(0, SegmentStore::bytes_on_disk);
-        index.bytes_on_disk().saturating_sub(index.packed_bytes()) + segments
+        self.held.get().map_or(0, |held| self.store.bytes_on_disk(&held.index))
     }
 
     /// Returns index and purges, if they are loaded.

@@ -27,7 +27,7 @@ use tw_log::{Level, Text};
 use super::segments::{AppendTarget, Appended, RecordHead, SegmentStore};
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::Cache;
+use crate::http::cache::zone::{Cache, ZoneIndex};
 use crate::http::local_future::boxed;
 use temp_file::{FillFile, WRITE_SIZE};
 
@@ -178,9 +178,9 @@ impl Cache {
             temp_file.finish(disk, &mut account, known.len, needless(head_len, needless_len)).await?;
         }
         // `None`: it was purged, or a younger one is stored.
-        let placing = PlacingFile(&self.zone.placed);
+        let placing = PlacingFile(&self.zone.store.files.placed);
         let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
-        if let Some((store, target)) = self.append_target(disk)
+        if let Some((store, target)) = self.segments_to_append(disk)
             && temp_file.is_none()
             && known.len <= store.entry_max()
         {
@@ -194,7 +194,7 @@ impl Cache {
             None => {
                 let make = Box::new(move || whole_file(meta, pieces));
                 let file = NewFile { path, make };
-                self.zone.puts.put(disk, &mut account, self.place.dir_len(), file).await?;
+                self.zone.store.files.puts.put(disk, &mut account, self.place.dir_len(), file).await?;
             }
         }
         let stored = self.enter(disk, commit, known.location(), known.valid_until).await?;
@@ -224,14 +224,14 @@ impl Cache {
         let key = claim.key();
         let path = self.place.path(key);
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-        let _placing = PlacingFile(&self.zone.placed);
+        let _placing = PlacingFile(&self.zone.store.files.placed);
         let may_be_purged = self.may_be_purged(key);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         if was.address.is_some() {
             commit.set_varies(!meta.vary.is_empty());
         }
         // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
-        let written = match (was.address, &self.zone.segments) {
+        let written = match (was.address, &self.zone.store.segments) {
             (Some(address), Some(store)) => {
                 let prefix = prefix(key, &meta);
                 let update = RecordHead { prefix, head, is_durable: may_be_purged };
@@ -285,7 +285,7 @@ impl Cache {
     /// because an older one is being stored.
     async fn commit_in_turn(&self, mut claim: Claim) -> Option<Commit> {
         loop {
-            let mut placed = pin!(self.zone.placed.notified());
+            let mut placed = pin!(self.zone.store.files.placed.notified());
             placed.as_mut().enable();
             claim = match claim.try_commit() {
                 Ok(commit) => return Some(commit),
@@ -322,7 +322,7 @@ impl Cache {
         let path = self.place.path(claim.key());
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let whole = Meta { body_len: Some(was.len), ..meta.clone() };
-        if let Some((store, target)) = self.append_target(disk)
+        if let Some((store, target)) = self.segments_to_append(disk)
             && was.address.is_some()
             && StoredFile::of(&whole).len <= store.entry_max()
         {
@@ -336,7 +336,7 @@ impl Cache {
             if sum_before.is_some_and(|before| before != sums.finish().sum) {
                 return Ok(self.drop_damaged(claim.key(), &was, log));
             }
-            let _placing = PlacingFile(&self.zone.placed);
+            let _placing = PlacingFile(&self.zone.store.files.placed);
             let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
             return boxed(|| self.append(store, target, commit, whole, body)).await;
         }
@@ -369,7 +369,7 @@ impl Cache {
         let patch = format::patch(meta.key, meta.sequence, at, sum);
         disk.write(&mut account, file, patch.at, patch.bytes).await?;
         temp_file.finish(disk, &mut account, meta.stored_len().unwrap_or(at), 0).await?;
-        let _placing = PlacingFile(&self.zone.placed);
+        let _placing = PlacingFile(&self.zone.store.files.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         disk.name(&mut account, temp_file.temp, &path).await?;
         let known = StoredFile::of(&meta);
@@ -390,15 +390,16 @@ impl Cache {
         gone
     }
 
-    /// Index and disk for appending to segments, if the cache has any.
-    pub(crate) fn append_target<'a>(
-        &'a self,
-        disk: &'a Disk,
-    ) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
-        let (store, held) = (self.zone.segments.as_ref()?, self.zone.loaded()?);
+    /// Index and disk for appending to segments.
+    pub(crate) fn append_target<'a>(&'a self, held: &'a ZoneIndex, disk: &'a Disk) -> AppendTarget<'a> {
         let (index, created) = (&held.index, held.purges.sequence().last());
-        let (window, quotas) = (self.write_back_size, &self.zone.quotas);
-        Some((store, AppendTarget { index, disk, created, window, quotas }))
+        AppendTarget { index, disk, created, window: self.write_back_size, quotas: &self.zone.quotas }
+    }
+
+    /// The segments, with index and disk for appending, if the cache has any.
+    fn segments_to_append<'a>(&'a self, disk: &'a Disk) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
+        let (segments, held) = (self.zone.store.segments.as_ref()?, self.zone.loaded()?);
+        Some((segments, self.append_target(held, disk)))
     }
 
     /// Stores a response in a segment. Returns the entry that was evicted for it.
@@ -448,20 +449,20 @@ impl Cache {
                     self.remove(disk, replaced).await?;
                 }
                 // Its segment may have been freed meanwhile.
-                if let (Some(address), Some((store, target))) = (address, self.append_target(disk))
+                if let (Some(address), Some((store, target))) = (address, self.segments_to_append(disk))
                     && !store.has(address.segment)
                 {
                     target.index.remove_missing_record(key, address);
                 }
                 Ok(Some(pushed_out))
             }
-            (Err(_purged), Some(address)) => match &self.zone.segments {
+            (Err(_purged), Some(address)) => match &self.zone.store.segments {
                 Some(store) => store.mark_removed(disk, None, key, address).await.map(|()| None),
                 None => Ok(None),
             },
             (Err(_purged), None) => {
                 let path = self.place.path(key);
-                self.zone.removals.fetch_add(1, SeqCst);
+                self.zone.store.files.removals.fetch_add(1, SeqCst);
                 let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
                 match disk.unlink(&mut account, &path).await {
                     Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
@@ -482,7 +483,7 @@ impl Cache {
         self.forget_in_quota(key);
         loop {
             // Before the removal: a search that finds the file until then checks whether it is still there.
-            self.zone.removals.fetch_add(1, SeqCst);
+            self.zone.store.files.removals.fetch_add(1, SeqCst);
             let was_there = match disk.unlink(account, &self.place.path(key)).await {
                 Ok(()) => true,
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
@@ -490,7 +491,7 @@ impl Cache {
                 Err(error) => return Err(error),
             };
             // And after it: a search that has found it meanwhile checks, too, unless its entry is removed here.
-            self.zone.removals.fetch_add(1, SeqCst);
+            self.zone.store.files.removals.fetch_add(1, SeqCst);
             if let Some(gone) = gone {
                 gone.deleted();
             }
@@ -503,7 +504,7 @@ impl Cache {
 
     /// Removes the file or the record of an entry that has left the index.
     pub(crate) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
-        if let (Some(address), Some(store)) = (gone.address, &self.zone.segments) {
+        if let (Some(address), Some(store)) = (gone.address, &self.zone.store.segments) {
             let index = self.index().map(|index| &**index);
             self.forget_in_quota(gone.key);
             store.mark_removed(disk, index, gone.key, address).await?;
@@ -527,7 +528,7 @@ impl Cache {
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let now = seconds(tw_rt::clock::unix().secs);
         let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
-        if self.zone.removals.load(SeqCst) != removals {
+        if self.zone.store.files.removals.load(SeqCst) != removals {
             let mut account = Account::new(JobClass::Scan, JobSource::NONE);
             let is_there = match disk.stat(&mut account, &self.place.path(known.key)).await {
                 Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
