@@ -27,10 +27,11 @@ use super::all;
 use super::file::{self, FoundMember, MemberFile, MemberName};
 use crate::http::cache::entry::ZoneId;
 use crate::http::cache::guard::breaker::Breaker;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::FoundRecordSnapshot;
 use crate::http::cache::store::segments::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 use crate::http::cache::time::unix_ms;
-use crate::http::cache::zone::{Cache, CacheUser, ZoneIndex};
+use crate::http::cache::zone::{Cache, CacheUser};
 use crate::http::local_future::boxed;
 
 tw_base::limits! {

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_cache::{Key, Purge, PurgeOutcome, RemovalState};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 
-use crate::http::cache::zone::{Cache, ZoneIndex};
+use crate::http::cache::store::Store;
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::zone::Cache;
 
 impl Cache {
     /// Purges the entry with this key, so that no crash restores it. Returns true if there was one.
@@ -35,12 +37,14 @@ impl Cache {
         self.zone.counts.purged.add(u64::from(was_known));
         let file = match gone {
             Some(record) if record.address.is_some() => {
-                self.remove(disk, record).await?;
+                self.zone.store.remove(self.context(disk), record).await?;
                 None
             }
             file => file,
         };
-        let was_there = self.remove_file(disk, &mut account, key, file).await? || was_known || was_coming;
+        let was_there = self.zone.store.remove_file(self.context(disk), &mut account, key, file).await?
+            || was_known
+            || was_coming;
         self.sync_records(held, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut account, &above(&self.place.path(key))).await {

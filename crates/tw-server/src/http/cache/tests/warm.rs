@@ -109,7 +109,7 @@ fn snapshot_of_segments_that_are_gone_leads_nowhere() {
         process.load().await;
         let old = sim.content(PATH).unwrap();
         // Other responses come into segments with the same numbers.
-        while process.manager.free_segment(process.held()).await > 0 {}
+        while process.manager.free_segment().await > 0 {}
         drop(process);
         sim.restart(Loss::Nothing);
         let process = Process::start(door(&sim, &pool), 1_800_000_200_000).await;

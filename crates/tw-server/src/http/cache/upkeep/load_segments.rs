@@ -6,9 +6,9 @@ use tw_disk::{Account, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::segments::SegmentTable;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Records that are added to the index in one turn of an event loop.
 const RECORDS_PER_TURN: usize = 256;

@@ -5,8 +5,8 @@ use tw_disk::{Account, DiskError, Errno, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::OpenRecordSnapshot;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Blocks that are read at once when all are read.
 const BLOCKS_PER_READ: u32 = 64;

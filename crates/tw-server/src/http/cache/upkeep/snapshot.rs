@@ -4,7 +4,7 @@
 //! snapshot, and shows which files of it are gone. A snapshot that is missing, damaged or old costs time only.
 
 use std::ffi::{CStr, CString};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use tw_cache::{
     Location, Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotEntry, SnapshotPart,
@@ -14,9 +14,9 @@ use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, Ope
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::files::temp_file::FillFile;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Name of the file in the directory of the cache.
 pub(crate) const NAME: &str = "snapshot";
@@ -138,7 +138,7 @@ impl CacheMaintenance {
         loop {
             let progress = held.index.unseen(&mut cursor, &mut unseen);
             for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
-                let removals = self.cache.zone.store.files.removals.load(SeqCst);
+                let removals = self.cache.zone.store.removals();
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {

@@ -8,7 +8,7 @@ use tw_cache::{Key, SegmentAddress};
 use tw_log::Level;
 
 use super::Cache;
-use crate::http::cache::store::files::StoredPlace;
+use crate::http::cache::store::commit::StoredPlace;
 use crate::http::files::DamageReport;
 use crate::http::request::Request;
 
@@ -29,7 +29,7 @@ impl DamageReport for CheckedEntry {
             r.log(Level::Info, format_args!("the response was evicted while it was sent"));
             return;
         }
-        let place = StoredPlace { cache: &self.cache, key: self.key, address: self.address };
+        let place = StoredPlace { place: &self.cache.place, key: self.key, address: self.address };
         let why = FormatError::Body;
         r.log(Level::Crit, format_args!("{place} is damaged at offset {offset}: {why}"));
         let sequence = self.sequence.load(Relaxed);

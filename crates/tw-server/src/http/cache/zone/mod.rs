@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_base::{Counter, FatalMutex};
-use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
+use tw_base::FatalMutex;
+use tw_cache::{Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
@@ -40,9 +40,10 @@ use super::guard::hedge::Hedges;
 use super::guard::quota::Quotas;
 use super::members::Members;
 use super::members::group::MemberZone;
-use super::store::EntryStore;
+use super::store::context::{StoreContext, ZoneCounters, ZoneIndex};
 use super::store::files::temp_file::WRITE_BACK_SIZE;
 use super::store::record_snapshot::OpenRecordSnapshot;
+use super::store::{EntryStore, Store};
 use super::time::unix_ms;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -137,54 +138,6 @@ pub(crate) struct CacheZone {
     pub(crate) snapshot_at: AtomicI64,
     pub(crate) quotas: Quotas,
     pub(crate) store: EntryStore,
-}
-
-/// Index and purges of a cache.
-pub(crate) struct ZoneIndex {
-    pub(crate) index: Arc<Index>,
-    pub(crate) purges: Arc<Purges>,
-    /// Entries with a smaller number are purged: of a directory that was missing while purges were forgotten.
-    pub(crate) floor: AtomicU64,
-}
-
-impl ZoneIndex {
-    /// Number up to which entries have to be swept.
-    pub(crate) fn sweep_to(&self) -> u64 {
-        self.purges.latest().max(self.floor.load(SeqCst))
-    }
-
-    /// Number of the response of an entry, whose head has `sequence`.
-    pub(crate) fn written(&self, found: &IndexEntry, sequence: u64) -> u64 {
-        let numbers = self.purges.sequence();
-        let is_own = found.is_own && sequence <= numbers.last();
-        if is_own { sequence } else { numbers.admit(sequence) }
-    }
-
-    /// Returns true if an entry whose file has this number is purged, whatever purges are known.
-    pub(crate) fn is_below_floor(&self, written: u64) -> bool {
-        written < self.floor.load(SeqCst)
-    }
-}
-
-/// Counters of a cache.
-#[derive(Default)]
-pub(crate) struct ZoneCounters {
-    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](crate::http::cache_info::UpstreamCacheStatus::ALL).
-    pub(crate) by_status: [Counter; 7],
-    /// Requests that were served from the fill of another request.
-    pub(crate) collapsed: Counter,
-    /// Responses that were stored.
-    pub(crate) stored: Counter,
-    /// Failed operations of the disk.
-    pub(crate) failed: Counter,
-    /// Files that were no entries: damaged, truncated, or foreign.
-    pub(crate) damaged: Counter,
-    /// Entries removed as inactive.
-    pub(crate) inactive: Counter,
-    /// Entries evicted for want of room.
-    pub(crate) evicted: Counter,
-    /// Entries removed by purges.
-    pub(crate) purged: Counter,
 }
 
 impl Cache {
@@ -360,6 +313,19 @@ impl Cache {
         }
     }
 
+    /// The cache as its store sees it, for operations on `disk`.
+    pub(crate) fn context<'a>(&'a self, disk: &'a Disk) -> StoreContext<'a> {
+        let Self { place, zone, write_back_size, .. } = self;
+        StoreContext {
+            place,
+            disk,
+            held: zone.loaded(),
+            quotas: &zone.quotas,
+            counts: &zone.counts,
+            window: *write_back_size,
+        }
+    }
+
     /// Returns the index, if it is loaded.
     pub(crate) fn index(&self) -> Option<&Arc<Index>> {
         self.zone.loaded().map(|held| &held.index)
@@ -392,7 +358,7 @@ impl Cache {
         let subject = Subject { kind: "cache eviction", id: event_loop.index as u64 };
         event_loop.connections.spawn_counted(subject, async move {
             // If it stays, the next start finds it.
-            let _ = cache.remove(&disk, gone).await;
+            let _ = cache.zone.store.remove(cache.context(&disk), gone).await;
         });
     }
 

@@ -8,7 +8,8 @@ use tw_cache::{Key, RecordSnapshot, SNAPSHOT_BLOCK_SIZE};
 use tw_disk::{Account, Disk, JobClass, JobSource};
 use tw_log::{Level, Text};
 
-use super::{Cache, ZoneIndex, seeds};
+use super::{Cache, seeds};
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
 use crate::http::cache::time::seconds;
 

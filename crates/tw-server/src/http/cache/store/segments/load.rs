@@ -3,7 +3,8 @@
 use tw_cache::segment::{BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentRow, decode_table, scan};
 use tw_disk::{Account, Disk, DiskError};
 
-use super::{OpenSegment, OpenedSegment, RecordRead, SegmentStore, is_body_whole};
+use super::{OpenSegment, OpenedSegment, SegmentStore, is_body_whole};
+use crate::http::cache::store::EntryRead;
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
@@ -59,7 +60,7 @@ impl SegmentStore {
         for row in rows.drain(..) {
             let record = (Some(row.key), row.address(number));
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
-            if let RecordRead::Entry(found) = self.read(disk, account, record, max).await?
+            if let EntryRead::Entry(found) = self.read(disk, account, record, max).await?
                 && is_body_whole(&found.meta, &found.first)
             {
                 whole.push(row);
