@@ -13,6 +13,7 @@ use tw_core::event_loop::{
     ReceivedDatagram,
 };
 use tw_core::reloaded_file;
+use tw_mail::MailLoop;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
@@ -29,6 +30,8 @@ pub struct App {
     http: Rc<HttpLoop>,
     /// `None` as long as the configuration has no `stream` block.
     stream: RefCell<Option<Rc<StreamLoop>>>,
+    /// `None` as long as the configuration has no `mail` block.
+    mail: RefCell<Option<Rc<MailLoop>>>,
 }
 
 /// Services of a loop that `stream` uses.
@@ -61,6 +64,12 @@ impl App {
         stream
     }
 
+    /// State of `mail`, if it owns a listening address.
+    fn mail_of(&self, listen: &Addr) -> Option<Rc<MailLoop>> {
+        let mail = self.mail.borrow();
+        mail.as_ref().filter(|mail| mail.listens_on(listen)).cloned()
+    }
+
     /// State of `stream`, if it owns a listening address.
     fn stream_of(&self, listen: &Addr, kind: SocketKind) -> Option<Rc<StreamLoop>> {
         let stream = self.stream.borrow();
@@ -68,21 +77,35 @@ impl App {
     }
 }
 
+impl App {
+    /// Makes a configuration of `mail` that of new sessions. Those that run hold what they need.
+    fn set_mail(&self, generation: Option<<MailLoop as Application>::Generation>) {
+        let mut own = self.mail.borrow_mut();
+        match (&*own, generation) {
+            (Some(own), Some(generation)) => own.set_generation(generation),
+            (None, Some(generation)) => *own = Some(MailLoop::new(self.core.clone(), generation)),
+            (_, None) => *own = None,
+        }
+    }
+}
+
 impl Application for App {
     type Generation = Generation;
 
     fn new(core: Rc<LoopCore>, generation: Generation) -> Rc<Self> {
-        let Generation { http, stream, .. } = generation;
+        let Generation { http, stream, mail, .. } = generation;
         let http = HttpLoop::new(core.clone(), http);
+        let mail = RefCell::new(mail.map(|generation| MailLoop::new(core.clone(), generation)));
         Rc::new_cyclic(|app| {
             let stream = stream.map(|generation| Self::new_stream(app, &core, generation));
-            Self { http, stream: RefCell::new(stream), this: app.clone(), core }
+            Self { http, stream: RefCell::new(stream), mail, this: app.clone(), core }
         })
     }
 
     fn set_generation(&self, generation: Generation) {
-        let Generation { http, stream, .. } = generation;
+        let Generation { http, stream, mail, .. } = generation;
         self.http.set_generation(http);
+        self.set_mail(mail);
         let mut own = self.stream.borrow_mut();
         match (&*own, stream) {
             (Some(own), Some(generation)) => own.set_generation(generation),
@@ -97,10 +120,13 @@ impl Application for App {
     }
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
+        if let Some(mail) = self.mail_of(&connection.listen) {
+            return ConnectionFuture::Boxed { serving: Box::pin(mail.serve(connection)) };
+        }
         match self.stream_of(&connection.listen, SocketKind::Stream) {
             None => ConnectionFuture::Http { serving: self.http.clone().serve(connection) },
             // Boxed: connections of HTTP do not carry its size.
-            Some(stream) => ConnectionFuture::Stream { serving: Box::pin(stream.serve(connection)) },
+            Some(stream) => ConnectionFuture::Boxed { serving: Box::pin(stream.serve(connection)) },
         }
     }
 
@@ -154,10 +180,22 @@ impl Application for App {
                 None => pending().await,
             }
         });
+        let mail = self.mail.borrow().clone();
+        let mut mail = pin!(async {
+            match mail {
+                Some(mail) => mail.run_background_tasks().await,
+                None => pending().await,
+            }
+        });
         let mut files = pin!(reloaded_file::run_checks(self.core.clone()));
         // None of these futures completes; a panic in one of them ends all.
         poll_fn(|cx| {
-            let all = [http.as_mut().poll(cx), stream.as_mut().poll(cx), files.as_mut().poll(cx)];
+            let all = [
+                http.as_mut().poll(cx),
+                stream.as_mut().poll(cx),
+                mail.as_mut().poll(cx),
+                files.as_mut().poll(cx),
+            ];
             if all.contains(&Poll::Ready(())) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -177,7 +215,7 @@ pin_project! {
     #[project = ConnectionFutureProjection]
     enum ConnectionFuture<H> {
         Http { #[pin] serving: H },
-        Stream { serving: Pin<Box<dyn Future<Output = ()>>> },
+        Boxed { serving: Pin<Box<dyn Future<Output = ()>>> },
     }
 }
 
@@ -187,7 +225,7 @@ impl<H: Future<Output = ()>> Future for ConnectionFuture<H> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.project() {
             ConnectionFutureProjection::Http { serving } => serving.poll(cx),
-            ConnectionFutureProjection::Stream { serving } => serving.as_mut().poll(cx),
+            ConnectionFutureProjection::Boxed { serving } => serving.as_mut().poll(cx),
         }
     }
 }

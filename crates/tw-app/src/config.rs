@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tw_core::config_thread::ConfigThread;
 use tw_core::generation::{ProcessConfig, ProcessGeneration};
 use tw_core::pools::Disks;
+use tw_mail::config::{Config as MailConfig, Generation as MailGeneration};
 use tw_server::config::location::TempPath;
 use tw_server::http::generation::{Config as HttpConfig, Generation as HttpGeneration};
 use tw_server::load::Directory;
@@ -20,6 +21,8 @@ pub struct Config {
     pub(crate) http: HttpConfig,
     /// `None` without a `stream` block.
     pub(crate) stream: Option<StreamConfig>,
+    /// `None` without a `mail` block.
+    pub(crate) mail: Option<MailConfig>,
     pub(crate) temp_paths: Vec<Arc<TempPath>>,
 }
 
@@ -36,8 +39,10 @@ impl Config {
     pub fn publish(self, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Generation {
         let process = ProcessGeneration { id, config: self.process, disks: disks.clone() };
         let http = HttpGeneration { id, config: self.http, disks: disks.clone() };
+        let mail =
+            self.mail.map(|config| thread.publish(MailGeneration { id, config, disks: disks.clone() }));
         let stream = self.stream.map(|config| thread.publish(StreamGeneration { id, config, disks }));
-        Generation { process: thread.publish(process), http: thread.publish(http), stream }
+        Generation { process: thread.publish(process), http: thread.publish(http), stream, mail }
     }
 
     /// Directories to make.
@@ -52,6 +57,7 @@ impl Config {
 
     /// Certificates whose files are watched.
     pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
-        self.http.watched().chain(self.stream.iter().flat_map(|stream| stream.watched()))
+        let stream = self.stream.iter().flat_map(|stream| stream.watched());
+        self.http.watched().chain(stream).chain(self.mail.iter().flat_map(|mail| mail.watched()))
     }
 }

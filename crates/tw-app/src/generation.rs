@@ -8,6 +8,7 @@ use tw_acme::AcmeConfig;
 use tw_core::config_thread::GenerationRef;
 use tw_core::event_loop::LoopConfiguration;
 use tw_core::generation::ProcessGeneration;
+use tw_mail::config::Generation as MailGeneration;
 use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
 use tw_stream::config::Generation as StreamGeneration;
@@ -22,6 +23,8 @@ pub struct Generation {
     pub(crate) http: GenerationRef<HttpGeneration>,
     /// `None` without a `stream` block.
     pub(crate) stream: Option<GenerationRef<StreamGeneration>>,
+    /// `None` without a `mail` block.
+    pub(crate) mail: Option<GenerationRef<MailGeneration>>,
 }
 
 impl Generation {
@@ -32,7 +35,8 @@ impl Generation {
 
     /// Certificates whose files are watched.
     pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
-        self.http.watched().chain(self.stream.iter().flat_map(|stream| stream.watched()))
+        let stream = self.stream.iter().flat_map(|stream| stream.watched());
+        self.http.watched().chain(stream).chain(self.mail.iter().flat_map(|mail| mail.watched()))
     }
 
     /// Explains the routing of a request by this generation, which no loop uses. The inner error is the reason why there is

@@ -1,9 +1,9 @@
 //! The application of the server: what its loops and its process carry, for all protocols.
 //!
 //! ```text
-//! load ─► Config { process, http, stream } ─ publish ─► Generation { process, http, stream } ─► App { http, stream } on each loop
+//! load ─► Config { process, http, stream, mail } ─ publish ─► Generation ─► App { http, stream, mail } on each loop
 //! ```
-//! A connection goes to the protocol that owns its listening address. Without a `stream` block there is nothing of `stream`.
+//! A connection goes to the protocol that owns its listening address. Without a `stream` block there is nothing of `stream`, and so with `mail`.
 //!
 //! A protocol is added here: its blocks to [`load`], its configuration to [`Config`] and [`Generation`], its state on a
 //! loop to [`App`]. The binary knows no protocol's types.

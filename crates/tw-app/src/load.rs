@@ -6,6 +6,7 @@ use tw_core::load::{
     ProtocolParts, Rejected, ResolveContext,
 };
 use tw_core::shared_objects::SharedObjects;
+use tw_mail::MailBlocks;
 use tw_server::load::HttpBlocks;
 use tw_stream::StreamBlocks;
 
@@ -19,6 +20,8 @@ pub struct Modules {
     pub http: &'static [tw_server::load::Module],
     /// Modules of `stream`.
     pub stream: &'static [tw_stream::load::Module],
+    /// Modules of `mail`.
+    pub mail: &'static [tw_mail::load::Module],
 }
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from
@@ -38,6 +41,7 @@ pub fn load(
         fleet: FleetBlocks::default(),
         http: HttpBlocks::new(modules.http),
         stream: StreamBlocks::new(modules.stream),
+        mail: MailBlocks::new(modules.mail),
     };
     tw_core::load::load(tree, files, prefixes, blocks, previous, diagnostics)
 }
@@ -46,6 +50,7 @@ pub fn load(
 pub fn all_directives(modules: Modules) -> Vec<(&'static str, DirectiveInfo)> {
     let mut all = tw_server::load::all_directives(modules.http);
     all.extend(tw_stream::load::all_directives(modules.stream));
+    all.extend(tw_mail::load::all_directives(modules.mail));
     all.extend(fleet::directives().map(|info| ("fleet", info)));
     all
 }
@@ -60,35 +65,47 @@ struct AppBlocks {
     fleet: FleetBlocks,
     http: HttpBlocks,
     stream: StreamBlocks,
+    mail: MailBlocks,
 }
 
 /// Records of the structural blocks of all protocols.
 static STRUCTURE: [DirectiveInfo;
-    HttpBlocks::STRUCTURE.len() + StreamBlocks::STRUCTURE.len() + fleet::STRUCTURE.len()] =
-    record::joined_infos(&[HttpBlocks::STRUCTURE, StreamBlocks::STRUCTURE, &fleet::STRUCTURE]);
+    HttpBlocks::STRUCTURE.len()
+        + StreamBlocks::STRUCTURE.len()
+        + MailBlocks::STRUCTURE.len()
+        + fleet::STRUCTURE.len()] = record::joined_infos(&[
+    HttpBlocks::STRUCTURE,
+    StreamBlocks::STRUCTURE,
+    MailBlocks::STRUCTURE,
+    &fleet::STRUCTURE,
+]);
 
 impl ProtocolBlocks for AppBlocks {
     type Config = Config;
 
-    const CONTEXTS: Contexts = HttpBlocks::CONTEXTS | StreamBlocks::CONTEXTS;
+    const CONTEXTS: Contexts = HttpBlocks::CONTEXTS | StreamBlocks::CONTEXTS | MailBlocks::CONTEXTS;
     const STRUCTURE: &'static [DirectiveInfo] = &STRUCTURE;
 
     fn directives(&self) -> CollectDirectives {
         let http = self.http.directives();
         let stream = self.stream.directives();
-        Box::new(move || http().into_iter().chain(stream()).chain(fleet::directives()).collect())
+        let mail = self.mail.directives();
+        Box::new(move || {
+            http().into_iter().chain(stream()).chain(mail()).chain(fleet::directives()).collect()
+        })
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
         let own = self.fleet.read(node, loader).or_else(|| self.http.read(node, loader));
-        own.or_else(|| self.stream.read(node, loader))
+        own.or_else(|| self.stream.read(node, loader)).or_else(|| self.mail.read(node, loader))
     }
 
     fn resolve(&mut self, mut shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
         // First: caches look for their fleets.
         self.fleet.resolve(shared.reborrow(), mistakes);
         self.http.resolve(shared.reborrow(), mistakes);
-        self.stream.resolve(shared, mistakes);
+        self.stream.resolve(shared.reborrow(), mistakes);
+        self.mail.resolve(shared, mistakes);
     }
 
     fn finish(
@@ -98,15 +115,18 @@ impl ProtocolBlocks for AppBlocks {
     ) -> Option<LoadedBlocks<Config>> {
         let http = self.http.finish(process, mistakes)?;
         let stream = self.stream.finish(process, mistakes)?;
+        let mail = self.mail.finish(process, mistakes)?;
         let own = self.fleet;
-        let parts = http.parts.join(stream.parts, mistakes);
+        let parts = http.parts.join(stream.parts, mistakes).join(mail.parts, mistakes);
         let own_parts = ProtocolParts { reach: own.reach, ..ProtocolParts::default() };
         let parts = parts.join(own_parts, mistakes);
         let mut temp_paths = own.temp_paths;
         let assemble = Box::new(move |process: tw_core::generation::ProcessConfig| {
             let http = (http.assemble)(process.clone());
             temp_paths.extend(http.temp_paths.iter().cloned());
-            Config { http, stream: (stream.assemble)(process.clone()), process, temp_paths }
+            let stream = (stream.assemble)(process.clone());
+            let mail = (mail.assemble)(process.clone());
+            Config { http, stream, mail, process, temp_paths }
         });
         Some(LoadedBlocks { parts, assemble })
     }

@@ -35,11 +35,13 @@ pub const MAIL: Contexts = 1 << 12;
 pub const MAIL_SERVER: Contexts = 1 << 13;
 /// In a block whose directives belong to one module, such as `types`, `match` or `acme_issuer`.
 pub const MODULE_BLOCK: Contexts = 1 << 14;
+/// In an `upstream { }` of `mail`.
+pub const MAIL_UPSTREAM: Contexts = 1 << 15;
 /// Everywhere, as `include`.
-pub const ANYWHERE: Contexts = (1 << 15) - 1;
+pub const ANYWHERE: Contexts = (1 << 16) - 1;
 
 /// Name of each context in nginx's documentation, in the order of its lists.
-const WORDS: [(Contexts, &str); 15] = [
+const WORDS: [(Contexts, &str); 16] = [
     (MAIN, "main"),
     (EVENTS, "events"),
     (HTTP, "http"),
@@ -54,6 +56,7 @@ const WORDS: [(Contexts, &str); 15] = [
     (STREAM_UPSTREAM, "upstream"),
     (MAIL, "mail"),
     (MAIL_SERVER, "server"),
+    (MAIL_UPSTREAM, "upstream"),
     (MODULE_BLOCK, "block of the module"),
 ];
 
@@ -77,7 +80,7 @@ pub(crate) fn family(context: Contexts) -> Contexts {
         MAIN | EVENTS,
         HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM,
         STREAM | STREAM_SERVER | STREAM_UPSTREAM,
-        MAIL | MAIL_SERVER,
+        MAIL | MAIL_SERVER | MAIL_UPSTREAM,
     ];
     FAMILIES.into_iter().find(|family| family & context != 0).unwrap_or(context)
 }
@@ -91,7 +94,7 @@ pub(crate) fn context_words_from(here: Contexts, contexts: Contexts) -> String {
     }
     let of_protocol = |(context, word): (Contexts, &str)| match context {
         STREAM_SERVER | STREAM_UPSTREAM => format!("{word} in stream"),
-        MAIL_SERVER => format!("{word} in mail"),
+        MAIL_SERVER | MAIL_UPSTREAM => format!("{word} in mail"),
         _ => word.to_owned(),
     };
     let words = WORDS.into_iter().filter(|(context, _)| contexts & context != 0).map(of_protocol);
@@ -100,7 +103,7 @@ pub(crate) fn context_words_from(here: Contexts, contexts: Contexts) -> String {
 
 /// Context inside a block of this name that stands in `context`; `None` if its module decides.
 pub fn inside(name: &str, context: Contexts) -> Option<Contexts> {
-    const BLOCKS: [(&str, Contexts, Contexts); 14] = [
+    const BLOCKS: [(&str, Contexts, Contexts); 15] = [
         ("events", MAIN, EVENTS),
         ("http", MAIN, HTTP),
         ("stream", MAIN, STREAM),
@@ -110,6 +113,7 @@ pub fn inside(name: &str, context: Contexts) -> Option<Contexts> {
         ("server", MAIL, MAIL_SERVER),
         ("upstream", HTTP, UPSTREAM),
         ("upstream", STREAM, STREAM_UPSTREAM),
+        ("upstream", MAIL, MAIL_UPSTREAM),
         ("location", SERVER, LOCATION),
         ("location", LOCATION, LOCATION),
         ("if", SERVER, IF_IN_SERVER),

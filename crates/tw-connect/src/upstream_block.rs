@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{
-    Args, ConfError, Contexts, Cx, Directive, MachineSubject, Node, STREAM_UPSTREAM, Setting, Span, UPSTREAM,
-    Word, record, units,
+    Args, ConfError, Contexts, Cx, Directive, MAIL_UPSTREAM, MachineSubject, Node, STREAM_UPSTREAM, Setting,
+    Span, UPSTREAM, Word, record, units,
 };
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
@@ -44,7 +44,9 @@ pub use state_file::{StateFile, read_text as read_state_file};
 const POSSIBLE_ADDRESSES_MAX: usize = 1024;
 
 /// Contexts of directives that every protocol has.
-const ALL: Contexts = UPSTREAM | STREAM_UPSTREAM;
+const ALL: Contexts = UPSTREAM | STREAM_UPSTREAM | MAIL_UPSTREAM;
+/// Contexts of directives about connections that are used again.
+const KEEPALIVE: Contexts = UPSTREAM | MAIL_UPSTREAM;
 
 /// Part of the position of a block that is being resolved: names of upstream servers and their resolution.
 pub struct UpstreamBlock<P: ConnectingProtocol> {
@@ -282,7 +284,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
                 method(raw, node, BalanceMethod::LeastTime(LeastTime { by, inflight }), cx);
                 Ok(())
             }),
-        record::new("keepalive", "connections [local]", UPSTREAM, Args::range(1, 2))
+        record::new("keepalive", "connections [local]", KEEPALIVE, Args::range(1, 2))
             .default("32 local")
             .since("1.1.4")
             .doc("Connections that each loop keeps open for the next request; 0 means none.")
@@ -297,12 +299,12 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
                 };
                 raw.keepalive.set_once(node, (count, is_local))
             }),
-        record::number("keepalive_requests", UPSTREAM)
+        record::number("keepalive_requests", KEEPALIVE)
             .default("1000")
             .since("1.15.3")
             .doc("Requests on one connection.")
             .set(|raw, node, _| raw.keepalive_requests.set_number(node)),
-        record::time("keepalive_time", UPSTREAM)
+        record::time("keepalive_time", KEEPALIVE)
             .default("1h")
             .since("1.19.10")
             .doc("How long a connection is used.")
@@ -316,7 +318,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
             .since("1.27.3")
             .doc("How long a name may take to be found.")
             .set(|raw, node, _| raw.resolving.read_timeout(node)),
-        record::time("keepalive_timeout", UPSTREAM)
+        record::time("keepalive_timeout", KEEPALIVE)
             .default("60s")
             .since("1.15.3")
             .doc("How long a connection waits for the next request.")

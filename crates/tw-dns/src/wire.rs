@@ -179,6 +179,10 @@ impl Query {
             let record = WireRecord::read(decoder).ok()?;
             records.extend(self.relevant(record));
         }
+        // Answers of which none can be used do not say that an address has no name.
+        if self.question.kind == Kind::Ptr && count > 0 && records.is_empty() {
+            return None;
+        }
         let is_missing = header.response_code == ResponseCode::NXDomain;
         let is_answered = records.iter().any(|record| !matches!(record.data, Data::Alias(_)));
         let soa_ttl = if is_answered || count > RECORDS_MAX {

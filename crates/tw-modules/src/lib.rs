@@ -1,17 +1,17 @@
 //! Every module, one file each, and THE LISTS: one for each protocol.
 //!
 //! ```text
-//! every_protocol  modules of http and of stream: map, geo, access, log …
+//! every_protocol  modules of http, stream and mail: map, geo, access, log …
 //! variables       of requests: json, referer, secure_link …
 //! rewriting       rewrite, real_ip, try_files …       limits   limit_req, limit_rate, overload
 //! access          auth_basic, auth_jwt, challenge …
 //! content         static files, listings, dav, api …  gateways proxy, fastcgi, grpc …
 //! filters         headers, sub, ssi, gzip …
 //! logging         otel, vts, status_zone …
-//! stream          modules of stream alone
+//! stream, mail    modules of one of these protocols alone
 //! shared          parts that several modules have in common
 //! ```
-//! The order of [`MODULES`] and of [`STREAM_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
+//! The order of [`MODULES`], [`STREAM_MODULES`] and [`MAIL_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
 pub mod content;
@@ -20,11 +20,14 @@ mod filters;
 mod gateways;
 mod limits;
 mod logging;
+mod mail;
 mod rewriting;
 mod shared;
 mod stream;
 mod variables;
 
+use tw_mail::load::Module as MailModule;
+use tw_mail::session::MailSession;
 use tw_server::http::request::Request;
 use tw_server::load::Module;
 use tw_stream::load::Module as StreamModule;
@@ -167,6 +170,25 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
     // Health checks are no phase of sessions; they follow the module whose upstream settings they use.
     StreamModule::of::<stream::stream_health_check::StreamHealthChecks>("stream_health_check"),
+];
+
+/// All modules of the mail context. A module of every protocol is one line in each list.
+pub static MAIL_MODULES: &[MailModule] = &[
+    // Variables.
+    MailModule::of::<every_protocol::map::Map>("map"),
+    MailModule::of::<every_protocol::num_map::NumMap>("num_map"),
+    MailModule::of::<every_protocol::geo::Geo>("geo"),
+    MailModule::of::<every_protocol::geoip2::GeoIp2>("geoip2"),
+    MailModule::of::<every_protocol::split_clients::SplitClients>("split_clients"),
+    MailModule::of::<every_protocol::keyval::Keyval>("keyval"),
+    // Post-accept.
+    MailModule::of::<mail::mail_real_ip::MailRealIp>("mail_real_ip"),
+    // Access.
+    MailModule::of::<every_protocol::access::Access>("access"),
+    // Limits, at each login.
+    MailModule::of::<every_protocol::limit_conn::LimitConn<MailSession>>("limit_conn"),
+    // Log.
+    MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),
 ];
 
 /// Tests measure how much memory something takes.

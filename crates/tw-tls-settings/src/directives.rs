@@ -10,7 +10,10 @@ pub(crate) mod tls_parameters;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Word, record};
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, MAIL, MAIL_SERVER, Node, SERVER, STREAM, STREAM_SERVER, Setting, Word,
+    record,
+};
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
@@ -127,6 +130,7 @@ const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
 ];
 
 const EVERYWHERE: u32 = HTTP | SERVER | STREAM | STREAM_SERVER;
+const WITH_MAIL: u32 = EVERYWHERE | MAIL | MAIL_SERVER;
 const IN_HTTP: u32 = HTTP | SERVER;
 const IN_STREAM: u32 = STREAM | STREAM_SERVER;
 const ONE: Args = Args::exact(1);
@@ -137,21 +141,21 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
     const METRICS: &'static [Metric] = certificate_metrics::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)
+        record::new("ssl_certificate", "file | data:certificate", WITH_MAIL, ONE)
             .doc("The certificate of the server, followed by intermediate certificates, in PEM; once for each type of key. A file name with \
                 variables is read in each handshake, with the rights of the worker process.")
             .set(|raw, node, _| push_word(&mut raw.ssl_certificate, node)),
-        record::new("ssl_certificate_key", "file | data:key", EVERYWHERE, ONE)
+        record::new("ssl_certificate_key", "file | data:key", WITH_MAIL, ONE)
             .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
             .set(|raw, node, _| push_word(&mut raw.ssl_certificate_key, node)),
-        record::new("ssl_password_file", "file", EVERYWHERE, ONE)
+        record::new("ssl_password_file", "file", WITH_MAIL, ONE)
             .since("1.7.3")
             .doc("File with pass phrases of private keys, one on each line, tried in order.")
             .set(|raw, node, _| raw.ssl_password_file.set_once(node, node.arg(0)?.clone())),
         record::new(
             "ssl_certificate_cache",
             "off | max=number [inactive=time] [valid=time]",
-            EVERYWHERE,
+            WITH_MAIL,
             Args::range(1, 3),
         )
             .default("off")
@@ -161,30 +165,30 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
                 let cache = CertificateCache::parse(node)?;
                 raw.ssl_certificate_cache.set_once(node, cache)
             }),
-        record::flag("ssl_certificate_watch", EVERYWHERE)
+        record::flag("ssl_certificate_watch", WITH_MAIL)
             .default("off")
             .since("Tailwater 0.2")
             .doc("Reloads certificates and keys when their files change. If the new pair is invalid or does not match, the old one stays in \
                 use.")
             .set(|raw, node, _| raw.ssl_certificate_watch.set_flag(node)),
-        record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
+        record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", WITH_MAIL, Args::at_least(1))
             .default("TLSv1.2 TLSv1.3")
             .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
             .set(|raw, node, _| raw.ssl_protocols.set_with(node, read_protocol_versions)),
-        record::new("ssl_ciphers", "ciphers", EVERYWHERE, ONE)
+        record::new("ssl_ciphers", "ciphers", WITH_MAIL, ONE)
             .default("HIGH:!aNULL:!MD5")
             .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
             .set(|raw, node, _| raw.ssl_ciphers.set_once(node, node.arg(0)?.clone())),
-        record::flag("ssl_prefer_server_ciphers", EVERYWHERE)
+        record::flag("ssl_prefer_server_ciphers", WITH_MAIL)
             .default("off")
             .doc("Prefers the cipher order of the server over that of the client.")
             .set(|raw, node, _| raw.ssl_prefer_server_ciphers.set_flag(node)),
-        record::new("ssl_ecdh_curve", "curve", EVERYWHERE, ONE)
+        record::new("ssl_ecdh_curve", "curve", WITH_MAIL, ONE)
             .default("auto")
             .since("1.1.0")
             .doc("Groups for the key exchange, in order of preference, separated by colons.")
             .set(|raw, node, _| raw.ssl_ecdh_curve.set_once(node, node.arg(0)?.clone())),
-        record::new("ssl_dhparam", "file", EVERYWHERE, ONE)
+        record::new("ssl_dhparam", "file", WITH_MAIL, ONE)
             .since("0.7.2")
             .doc("Accepted with a warning and without effect: DHE key exchange is not offered.")
             .set(|raw, node, _| raw.ssl_dhparam.set_once(node, node.arg(0)?.clone())),
@@ -193,27 +197,27 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .since("1.5.9")
             .doc("Maximum size of a TLS record. A client can decrypt a record only after it has received all of it.")
             .set(|raw, node, _| raw.ssl_buffer_size.set_size(node)),
-        record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", EVERYWHERE, Args::range(1, 2))
+        record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", WITH_MAIL, Args::range(1, 2))
             .default("none")
             .doc("Server-side session cache, shared by all loops; a shared cache survives reloads.")
             .set(|raw, node, _| {
                 let cache = SessionCache::read(node)?;
                 raw.ssl_session_cache.set_once(node, cache)
             }),
-        record::time("ssl_session_timeout", EVERYWHERE)
+        record::time("ssl_session_timeout", WITH_MAIL)
             .default("5m")
             .doc("Time in which a client may resume a session.")
             .set(|raw, node, _| raw.ssl_session_timeout.set_sec(node)),
-        record::flag("ssl_session_tickets", EVERYWHERE)
+        record::flag("ssl_session_tickets", WITH_MAIL)
             .default("on")
             .since("1.5.9")
             .doc("Enables session resumption with tickets.")
             .set(|raw, node, _| raw.ssl_session_tickets.set_flag(node)),
-        record::new("ssl_session_ticket_key", "file | fleet=name", EVERYWHERE, ONE)
+        record::new("ssl_session_ticket_key", "file | fleet=name", WITH_MAIL, ONE)
             .since("1.5.7")
             .doc("File with a ticket key of 48 or 80 random bytes. The first key encrypts tickets, all keys decrypt them. With fleet=name, all nodes of a fleet share keys that it generates and rotates. Without this directive, keys are generated and rotated on each server.")
             .set(|raw, node, _| push_word(&mut raw.ssl_session_ticket_key, node)),
-        record::new("ssl_conf_command", "name value", EVERYWHERE, Args::exact(2))
+        record::new("ssl_conf_command", "name value", WITH_MAIL, Args::exact(2))
             .since("1.19.4")
             .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
             .set(|raw, node, _| {
@@ -225,7 +229,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .since("1.19.4")
             .doc("Rejects TLS handshakes for the names of this server.")
             .set(|raw, node, _| raw.ssl_reject_handshake.set_flag(node)),
-        record::new("ssl_sign_pool", "pool | off", EVERYWHERE, ONE)
+        record::new("ssl_sign_pool", "pool | off", WITH_MAIL, ONE)
             .default(POOL)
             .since("Tailwater 0.2")
             .doc("Thread pool for RSA signatures, which would block an event loop; `off` makes them on the loop. ECDSA signatures are always \
@@ -248,30 +252,30 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
                 let alpn = read_protocols(node)?;
                 raw.ssl_alpn.set_once(node, alpn)
             }),
-        record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
+        record::new("ssl_verify_client", "on | off | optional | optional_no_ca", WITH_MAIL, ONE)
             .default("off")
             .doc("Requests client certificates, and decides about clients without one, or with one that is not trusted.")
             .set(|raw, node, _| raw.ssl_verify_client.set_one_of(node, VERIFY_CLIENT)),
-        record::number("ssl_verify_depth", EVERYWHERE)
+        record::number("ssl_verify_depth", WITH_MAIL)
             .default("1")
             .doc("Maximum number of intermediate certificates between a client certificate and a trusted one.")
             .set(|raw, node, _| raw.ssl_verify_depth.set_number(node)),
-        record::new("ssl_client_certificate", "file", EVERYWHERE, ONE)
+        record::new("ssl_client_certificate", "file", WITH_MAIL, ONE)
             .doc("Trusted CA certificates for client certificates, in PEM. Their names are sent to clients.")
             .set(|raw, node, _| raw.ssl_client_certificate.set_once(node, node.arg(0)?.clone())),
-        record::new("ssl_trusted_certificate", "file", EVERYWHERE, ONE)
+        record::new("ssl_trusted_certificate", "file", WITH_MAIL, ONE)
             .since("1.3.7")
             .doc("Additional trusted CA certificates, in PEM, whose names are not sent to clients.")
             .set(|raw, node, _| raw.ssl_trusted_certificate.set_once(node, node.arg(0)?.clone())),
-        record::new("ssl_crl", "file", EVERYWHERE, ONE)
+        record::new("ssl_crl", "file", WITH_MAIL, ONE)
             .since("0.8.7")
             .doc("Revocation lists for client certificates, in PEM: one for each authority of the chain.")
             .set(|raw, node, _| raw.ssl_crl.set_once(node, node.arg(0)?.clone())),
-        record::new("ssl_key_log", "path", EVERYWHERE, ONE)
+        record::new("ssl_key_log", "path", WITH_MAIL, ONE)
             .since("1.27.2")
             .doc("Writes the secrets of connections to this file, for decryption with tools like Wireshark. Not for production.")
             .set(|raw, node, _| raw.ssl_key_log.set_once(node, node.arg(0)?.clone())),
-        record::flag("ssl_certificate_compression", EVERYWHERE)
+        record::flag("ssl_certificate_compression", WITH_MAIL)
             .default("off")
             .since("1.29.1")
             .doc("Compresses certificates for TLSv1.3 clients that support it.")

@@ -123,6 +123,7 @@ const REASONS: &[(&str, &str)] = &[
         "slice",
         "If the second slice is wrong, the client has already received the first one; nginx has sent nothing yet.",
     ),
+    ("mail_error_log", "It expects `nginx` in the log. It passes with `tailwater` instead."),
     ("ssl_cache_reload", "`ssl_object_cache_inheritable` has no effect."),
     ("ssl_certificate_perl", "Perl is not supported."),
     ("ssl_conf_command", "The commands `Certificate` and `PrivateKey` exist only in OpenSSL."),
@@ -146,6 +147,7 @@ const REASONS: &[(&str, &str)] = &[
         "It expects that a reload closes idle connections and tunnels. Here they stay open; the directive applies when the process ends.",
     ),
     ("worker_shutdown_timeout_h2", "As `worker_shutdown_timeout`."),
+    ("worker_shutdown_timeout_mail", "As `worker_shutdown_timeout`: a reload ends no session."),
     ("worker_shutdown_timeout_proxy_upgrade", "As `worker_shutdown_timeout`."),
     ("worker_shutdown_timeout_stream", "As `worker_shutdown_timeout`: a reload ends no session."),
 ];

@@ -70,6 +70,8 @@ const OPTIONAL: &[Module] = &[
     module("stream_realip_module", "set_real_ip_from", ANY_STREAM),
     module("stream_ssl_preread_module", "ssl_preread", ANY_STREAM),
     module("mail", "protocol", MAIL_SERVER),
+    module("mail_ssl_module", "starttls", MAIL_SERVER),
+    module("mail_realip_module", "set_real_ip_from", MAIL_SERVER),
 ];
 
 /// Modules that nginx has unless configured without.
@@ -125,6 +127,13 @@ const STANDARD_STREAM: &[Module] = &[
     module("stream_upstream_least_time_module", "least_time", STREAM_UPSTREAM),
     module("stream_upstream_random_module", "random", STREAM_UPSTREAM),
     module("stream_upstream_zone_module", "zone", STREAM_UPSTREAM),
+];
+
+/// Modules that nginx has with `mail` unless configured without.
+const STANDARD_MAIL: &[Module] = &[
+    module("mail_pop3_module", "pop3_auth", MAIL_SERVER),
+    module("mail_imap_module", "imap_auth", MAIL_SERVER),
+    module("mail_smtp_module", "smtp_auth", MAIL_SERVER),
 ];
 
 /// The text of `-v`, `-V` or `-h`.
@@ -255,8 +264,10 @@ fn arguments() -> String {
     for module in OPTIONAL.iter().filter(has) {
         let _ = write!(text, " --with-{}", module.word);
     }
-    let stream = OPTIONAL.iter().filter(has).any(|module| module.word == "stream");
+    let has_protocol = |word: &str| OPTIONAL.iter().filter(has).any(|module| module.word == word);
+    let (stream, mail) = (has_protocol("stream"), has_protocol("mail"));
     let standard = STANDARD.iter().chain(STANDARD_STREAM.iter().filter(|_| stream));
+    let standard = standard.chain(STANDARD_MAIL.iter().filter(|_| mail));
     for module in standard.filter(|module| !has(module)) {
         let _ = write!(text, " --without-{}", module.word);
     }

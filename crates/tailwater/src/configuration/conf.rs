@@ -24,8 +24,11 @@ use crate::configuration::directories;
 use crate::output::console::{Console, Fault};
 
 /// Modules of each protocol.
-pub(crate) const MODULES: tw_app::Modules =
-    tw_app::Modules { http: tw_modules::MODULES, stream: tw_modules::STREAM_MODULES };
+pub(crate) const MODULES: tw_app::Modules = tw_app::Modules {
+    http: tw_modules::MODULES,
+    stream: tw_modules::STREAM_MODULES,
+    mail: tw_modules::MAIL_MODULES,
+};
 
 /// Directory of relative names unless `-p` is given. Packages set `TAILWATER_PREFIX` when they build.
 pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {

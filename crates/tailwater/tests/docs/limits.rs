@@ -53,13 +53,18 @@ fn limits_are_documented() {
     let modules =
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     let sessions = std::iter::once(("sessions of stream", tw_stream::LIMITS.to_vec()));
+    let mail = std::iter::once(("sessions of mail", tw_mail::LIMITS.to_vec()));
     let is_http =
         |name: &str| tw_server::load::modules(tw_modules::MODULES).any(|module| module.name == name);
     let of_stream = tw_stream::load::modules(tw_modules::STREAM_MODULES)
         .filter(|module| !is_http(module.name))
         .map(|module| (module.name, module.limits().to_vec()));
-    for (title, limits) in
-        core.chain(sessions).chain(modules).chain(of_stream).filter(|(_, limits)| !limits.is_empty())
+    for (title, limits) in core
+        .chain(sessions)
+        .chain(mail)
+        .chain(modules)
+        .chain(of_stream)
+        .filter(|(_, limits)| !limits.is_empty())
     {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")

@@ -34,8 +34,11 @@ const HEAD: &str =
 const NOTE: &str = "Made by `cargo xtask docs` from the records in the code. Changes belong there.";
 
 /// Modules of each protocol.
-const MODULES: tw_app::Modules =
-    tw_app::Modules { http: tw_modules::MODULES, stream: tw_modules::STREAM_MODULES };
+const MODULES: tw_app::Modules = tw_app::Modules {
+    http: tw_modules::MODULES,
+    stream: tw_modules::STREAM_MODULES,
+    mail: tw_modules::MAIL_MODULES,
+};
 
 /// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
 fn check(name: &str, text: &str) {
@@ -60,7 +63,14 @@ fn check_file(name: &str, text: &str) {
 /// The heading of a chapter: a subject with a capital letter, or the name of a module.
 fn heading(title: &str) -> String {
     let stream = tw_modules::STREAM_MODULES.iter().map(|module| module.name);
-    if tw_modules::MODULES.iter().map(|module| module.name).chain(stream).any(|name| name == title) {
+    let mail = tw_modules::MAIL_MODULES.iter().map(|module| module.name);
+    if tw_modules::MODULES
+        .iter()
+        .map(|module| module.name)
+        .chain(stream)
+        .chain(mail)
+        .any(|name| name == title)
+    {
         return format!("Module {title}");
     }
     let mut heading = title.to_owned();

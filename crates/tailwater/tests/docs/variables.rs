@@ -17,7 +17,7 @@ All variables by module. Write `$name` or `${name}` in every directive whose arg
 - A name that ends in *name* stands for many variables: `$http_`*name* is any request field, such as `$http_user_agent`.
 - *Settable* variables can be changed with `set` and similar directives.
 - You can define more variables with `set`, `map` and similar directives, and with named groups in regular expressions.
-- If you define a variable that does not exist in nginx, your definition hides the built-in one in all of the `http` or `stream` block.
+- If you define a variable that does not exist in nginx, your definition hides the built-in one in all of the `http`, `stream` or `mail` block.
   `tailwater -t` notes this.
 ";
 
@@ -67,6 +67,11 @@ fn chapters() -> Vec<(&'static str, Vec<Variable>)> {
     let core = tw_stream::variables::VARIABLES.iter().copied().flatten();
     add(&mut chapters, "stream_core", core.map(Variable::of));
     for module in tw_stream::load::modules(tw_modules::STREAM_MODULES) {
+        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
+    }
+    let core = tw_mail::variables::VARIABLES.iter().copied().flatten();
+    add(&mut chapters, "mail_core", core.map(Variable::of));
+    for module in tw_mail::load::modules(tw_modules::MAIL_MODULES) {
         add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
     }
     chapters.retain(|(_, variables)| !variables.is_empty());

@@ -25,6 +25,7 @@ mod http1;
 mod http2;
 mod http3;
 mod logging;
+mod mail;
 mod metrics;
 mod proxy;
 mod routing;

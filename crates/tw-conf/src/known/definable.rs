@@ -62,6 +62,9 @@ impl NginxVariables {
         ssl_session_id ssl_session_reused ssl_sigalg ssl_sigalgs",
     };
 
+    /// Variables of `mail`, in which nginx has none.
+    pub const MAIL: Self = Self { fixed: "", changeable: "" };
+
     /// Variables with these names, separated by blanks: that cannot be defined, and that may be.
     pub const fn new(fixed: &'static str, changeable: &'static str) -> Self {
         Self { fixed, changeable }

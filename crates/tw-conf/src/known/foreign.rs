@@ -49,7 +49,6 @@ const HINTS: &[(&str, &str)] = &[
 
 /// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
-    ("ngx_mail_", "only HTTP, TCP and UDP are served: mail needs another program"),
     ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
     ("ngx_http_lua_", NO_LUA),
@@ -109,7 +108,6 @@ mod tests {
         for name in ["", "set", "servr", "proxy_connect", "headers_more"] {
             assert_eq!(hint_for(name), None, "{name}");
         }
-        assert!(hint_for_module("ngx_mail_proxy_module").is_some_and(|hint| hint.contains("TCP")));
         assert!(hint_for_module("ngx_stream_geoip_module").is_some_and(|hint| hint.contains("geoip2")));
         for module in ["ngx_http_xslt_module", "ngx_http_xslt_filter_module"] {
             assert!(hint_for_module(module).is_some_and(|hint| hint.contains("XSLT")), "{module}");

@@ -87,6 +87,16 @@ pub struct Tally {
     pub open_http3: LoopCounter,
     /// Open connections that are sessions of `stream`.
     pub open_stream: LoopCounter,
+    /// Open connections that are sessions of `mail`.
+    pub open_mail: LoopCounter,
+    /// Logins of mail that were asked about.
+    pub mail_logins: LoopCounter,
+    /// Logins of mail that a mail server has accepted.
+    pub mail_logins_accepted: LoopCounter,
+    /// Logins of mail that the auth server has refused.
+    pub mail_logins_refused: LoopCounter,
+    /// Logins of mail that ended with a failure of the auth server or of a mail server.
+    pub mail_logins_failed: LoopCounter,
     /// Connections open now to upstream servers.
     pub upstream_open: LoopCounter,
     /// Connections of which a part of what opens a session has been read, and that wait for the rest.

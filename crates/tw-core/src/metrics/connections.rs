@@ -21,13 +21,14 @@ pub(super) const METRICS: &[Metric] = &[
         name: "protocol_connections_open",
         kind: MetricKind::Gauge,
         labels: &["protocol"],
-        doc: "Connections open now by protocol: http/1 (with those that have not chosen one yet), http/2, http/3, and stream (TCP and UDP).",
+        doc: "Connections open now by protocol: http/1 (with those that have not chosen one yet), http/2, http/3, stream (TCP and UDP), and mail.",
         read: |scrape, out| {
             let counts = scrape.counts();
             let others = [
                 ("http/2", counts.total(|tally| &tally.open_http2)),
                 ("http/3", counts.total(|tally| &tally.open_http3)),
                 ("stream", counts.total(|tally| &tally.open_stream)),
+                ("mail", counts.total(|tally| &tally.open_mail)),
             ];
             let open = counts.total(|tally| &tally.open);
             // The numbers are not read at one moment.

@@ -85,13 +85,14 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
     let http = tw_server::load::modules(crate::MODULES).map(|module| (module.name, module.metrics()));
     let stream =
         tw_stream::load::modules(crate::STREAM_MODULES).map(|module| (module.name, module.metrics()));
+    let mail = tw_mail::load::modules(crate::MAIL_MODULES).map(|module| (module.name, module.metrics()));
     let server = [("requests", tw_server::metrics::METRICS), ("fleet", FLEET_METRICS)];
     let core = metrics::CORE.iter().copied().chain(server);
     let mut seen = HashSet::new();
     let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
         metrics.iter().filter(|metric| seen.insert(metric.name)).collect()
     };
-    core.chain(http).chain(stream).map(|(title, metrics)| (title, first(metrics))).collect()
+    core.chain(http).chain(stream).chain(mail).map(|(title, metrics)| (title, first(metrics))).collect()
 });
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tw_conf::network::Network;
 use tw_conf::{
-    Args, ConfError, Contexts, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, STREAM,
-    STREAM_SERVER, record,
+    Args, ConfError, Contexts, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, MAIL, MAIL_SERVER, Node, SERVER,
+    STREAM, STREAM_SERVER, record,
 };
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::load::Resolve;
@@ -17,7 +17,8 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_net::Addr;
 
-const EVERYWHERE: Contexts = HTTP | SERVER | LOCATION | LIMIT_EXCEPT | STREAM | STREAM_SERVER;
+const EVERYWHERE: Contexts =
+    HTTP | SERVER | LOCATION | LIMIT_EXCEPT | STREAM | STREAM_SERVER | MAIL | MAIL_SERVER;
 
 /// Verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

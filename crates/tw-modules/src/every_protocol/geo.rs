@@ -7,7 +7,7 @@ mod read;
 
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, STREAM, Word, record};
+use tw_conf::{Args, ConfError, Cx, Directive, HTTP, MAIL, Network, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
@@ -45,7 +45,7 @@ impl<P: Protocol> Settings<P> for Geo {
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
         "geo",
         "[$address] $variable { … }",
-        HTTP | STREAM,
+        HTTP | STREAM | MAIL,
         Args::range(1, 2).block(),
     )
     .doc("Defines a variable by the network or range an address is in; the most specific network holds.")

@@ -13,7 +13,7 @@ mod value;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, Network, STREAM, Setting, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, MAIL, Network, STREAM, Setting, record};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::{Protocol, Settings};
@@ -49,7 +49,7 @@ impl<P: Protocol> Settings<P> for GeoIp2 {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("geoip2", "file { … }", HTTP | STREAM, Args::exact(1).block())
+        record::new("geoip2", "file { … }", HTTP | STREAM | MAIL, Args::exact(1).block())
             .since("Tailwater 0.2")
             .doc("Defines variables by what a MaxMind database (.mmdb) has about the client's address. A line \"$variable [default=value] [source=$address] path …\" names a value of the record, by keys of maps and numbers of arrays; the variable has the default if there is none. \"$variable metadata build_epoch | last_check | last_change\" is a time of the database. \"auto_reload time\" looks for a changed file that often and uses it without a reload; a broken one is reported and not used.")
             .set(|raw, node, _| {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, STREAM, Span, Word, record, units};
+use tw_conf::{Args, ConfError, Directive, HTTP, MAIL, Node, STREAM, Span, Word, record, units};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::{Protocol, Settings};
@@ -76,7 +76,7 @@ impl<P: Protocol> Settings<P> for Keyval {
         record::new(
             "keyval_zone",
             "zone=name:size [state=file] [timeout=time] [type=string|ip|prefix] [sync]",
-            HTTP | STREAM,
+            HTTP | STREAM | MAIL,
             Args::range(1, 5),
         )
         .since("1.13.3")
@@ -85,7 +85,7 @@ impl<P: Protocol> Settings<P> for Keyval {
             raw.zones.push(RawZone::read(node)?);
             Ok(())
         }),
-        record::new("keyval", "key $variable zone=name", HTTP | STREAM, Args::exact(3))
+        record::new("keyval", "key $variable zone=name", HTTP | STREAM | MAIL, Args::exact(3))
             .since("1.13.3")
             .doc("Defines a variable that has the value of a key in a table.")
             .set(|raw, node, _| {

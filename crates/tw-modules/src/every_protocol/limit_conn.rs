@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tw_base::Counter;
 use tw_conf::{
-    Args, ConfError, Contexts, Directive, HTTP, LOCATION, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span,
-    Word, record,
+    Args, ConfError, Contexts, Directive, HTTP, LOCATION, MAIL, MAIL_SERVER, Node, SERVER, STREAM,
+    STREAM_SERVER, Setting, Span, Word, record,
 };
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::load::Resolve;
@@ -25,7 +25,7 @@ use crate::shared::zone::{
 };
 
 const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
-const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
+const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER | MAIL | MAIL_SERVER;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 255;
@@ -137,7 +137,7 @@ where
     const LIMITS: &'static [tw_base::Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::range(2, 3))
+        record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM | MAIL, Args::range(2, 3))
             .doc("Declares where requests that are served are counted by key.")
             .set(|raw, node, _| {
                 raw.zones.push(RawZone::read(node)?);

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tw_conf::{
-    Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, STREAM,
-    STREAM_SERVER, Setting, record,
+    Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, MAIL, MAIL_SERVER,
+    SERVER, STREAM, STREAM_SERVER, Setting, record,
 };
 use tw_core::load::Resolve;
 use tw_core::log::{LogPlan, LoggedSession, SessionLogger, SinkRef};
@@ -33,7 +33,7 @@ use tw_log::{CacheConfig, Level, NamedFiles, PushResult, Sink, SyslogHead, Targe
 use self::path::VarPath;
 use self::raw::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
 
-const SERVERS: Contexts = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
+const SERVERS: Contexts = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER | MAIL | MAIL_SERVER;
 
 /// The buffer of a line keeps at most this much memory between two sessions, bytes.
 const LINE_KEEP: usize = 16 << 10;
@@ -80,7 +80,7 @@ where
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("log_format", "name [escape=default|json|none] string …", HTTP | STREAM, Args::at_least(2))
+        record::new("log_format", "name [escape=default|json|none] string …", HTTP | STREAM | MAIL, Args::at_least(2))
             .default("combined \"…\"")
             .doc("Defines a log format. escape= selects how variables are escaped: as \\x22, as in JSON strings, or not at all.")
             .set(|raw, node, _| {

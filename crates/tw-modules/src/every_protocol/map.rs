@@ -5,7 +5,7 @@ mod table;
 
 use std::collections::HashMap;
 
-use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, Node, STREAM, Setting, Span, Word, record};
+use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, MAIL, Node, STREAM, Setting, Span, Word, record};
 use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostName, Wildcards};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
@@ -14,7 +14,7 @@ use tw_core::regex::{Caseless, Regex};
 use self::table::{MapTable, Subject};
 use crate::shared::mapped_values::{KnownValues, RawValues};
 
-const OUTERMOST: Contexts = HTTP | STREAM;
+const OUTERMOST: Contexts = HTTP | STREAM | MAIL;
 
 /// Largest `map_hash_bucket_size`; nginx refuses larger ones.
 const BUCKET_SIZE_MAX: u64 = 65536 - 64;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, STREAM, Word, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, MAIL, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 
@@ -44,7 +44,7 @@ impl<P: Protocol> Settings<P> for NumMap {
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
         "num_map",
         "$number $variable { … }",
-        HTTP | STREAM,
+        HTTP | STREAM | MAIL,
         Args::exact(2).block(),
     )
     .since("1.29.3")

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tw_conf::units::ExtraDecimals;
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, STREAM, Word, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, MAIL, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
@@ -44,7 +44,7 @@ impl<P: Protocol> Settings<P> for SplitClients {
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
         "split_clients",
         "string $variable { … }",
-        HTTP | STREAM,
+        HTTP | STREAM | MAIL,
         Args::exact(2).block(),
     )
     .doc("Defines a variable that has each value for a given part of all texts; the same text has the same value.")

@@ -124,7 +124,11 @@ fn servers_share_files_that_are_read_once() {
             error_log: b"stderr".to_vec(),
             hostname: b"h".to_vec(),
         };
-        let modules = Modules { http: tw_modules::MODULES, stream: tw_modules::STREAM_MODULES };
+        let modules = Modules {
+            http: tw_modules::MODULES,
+            stream: tw_modules::STREAM_MODULES,
+            mail: tw_modules::MAIL_MODULES,
+        };
         let mut diagnostics = Diagnostics::default();
         let previous = before.as_ref().map_or(&none, |config| &config.shared_objects);
         let loaded = load(&mut tree, &counted, &prefixes, modules, previous, &mut diagnostics);

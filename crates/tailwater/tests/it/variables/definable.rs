@@ -99,7 +99,11 @@ fn loaded(text: &str) -> (Option<String>, Vec<String>) {
         error_log: b"stderr".to_vec(),
         hostname: b"h".to_vec(),
     };
-    let modules = Modules { http: tw_modules::MODULES, stream: tw_modules::STREAM_MODULES };
+    let modules = Modules {
+        http: tw_modules::MODULES,
+        stream: tw_modules::STREAM_MODULES,
+        mail: tw_modules::MAIL_MODULES,
+    };
     let mut diagnostics = Diagnostics::default();
     let files = MemoryFiles::default();
     let loaded = load(&mut tree, &files, &prefixes, modules, &SharedObjects::default(), &mut diagnostics);

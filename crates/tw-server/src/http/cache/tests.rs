@@ -36,10 +36,13 @@ use super::cache_path::hedging::Hedging;
 use super::cache_path::{CacheDevice, CachePath, CacheStore, NginxFiles, StepLimits};
 use super::entry::open_entries::{OpenEntries, OpenEntry};
 use super::lookup::search::{EntryQuery, EntrySearch, FoundEntry, FoundState};
+use super::store::Store;
+use super::store::commit::{BodyTail, ValidatedFile};
+use super::store::context::ZoneIndex;
+use super::store::files::on_disk;
 use super::store::files::temp_file::FillFile;
-use super::store::files::{BodyTail, ValidatedFile, on_disk};
 use super::upkeep::CacheMaintenance;
-use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
+use super::zone::{Cache, CacheUser, CacheZone};
 use crashes::seeds;
 use process::{Process, silent};
 
@@ -411,7 +414,13 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             let body = body(1, 1);
             let len = body.len() as u64;
             let tail = BodyTail { temp_file: None, at: 0, pieces: vec![body], len, needless: 0 };
-            process.cache.store(&process.disk, meta, claim, tail).await.unwrap();
+            process
+                .cache
+                .zone
+                .store
+                .store(process.cache.context(&process.disk), meta, claim, tail)
+                .await
+                .unwrap();
         };
         process.store(process.begin(&truth, 1)).await;
         store_variant().await;
@@ -454,7 +463,7 @@ fn purge_is_kept_until_removed_files_are_deleted() {
         };
         let (process, found) = purged(1).await;
         for gone in found.gone {
-            process.cache.remove(&process.disk, gone).await.unwrap();
+            process.cache.zone.store.remove(process.cache.context(&process.disk), gone).await.unwrap();
         }
         process.manager.sweep(process.held()).await;
         assert_eq!(process.held().purges.counts(), [0, 0, 0]);

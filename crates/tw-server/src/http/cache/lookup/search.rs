@@ -1,12 +1,10 @@
 //! Search for an entry by its key: index, open entries, file.
 
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use tw_base::FatalCell;
@@ -16,20 +14,21 @@ use tw_cache::{
     EntryState, Index, IndexEntry, Key, LoadedEntry, Purge, RemovedEntry, SegmentAddress, Subject, Tag,
     Verdict,
 };
-use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
-use tw_log::{Level, Text};
+use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, OpenOptions};
+use tw_log::Level;
 use tw_rt::watch::Subject as Task;
 
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use crate::event_loop::Loop;
 use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use crate::http::cache::entry::refresh_pace::RefreshPace;
-use crate::http::cache::store::files::file_head::{self, NoEntry};
-use crate::http::cache::store::files::{is_same, on_disk, valid_until};
-use crate::http::cache::store::segments::{FoundRecord, RecordRead, SegmentStore};
+use crate::http::cache::store::commit::{StoredPlace, valid_until};
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::store::files::{is_same, on_disk};
+use crate::http::cache::store::{EntryRead, ReadEntry, Store, StoredAt};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::damage::CheckedEntry;
-use crate::http::cache::zone::{Cache, Permission, ZoneIndex};
+use crate::http::cache::zone::{Cache, Permission};
 use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
 use crate::http::request::Request;
 
@@ -121,7 +120,8 @@ pub(crate) async fn find(
             // Its successor has the same file name: the file has to be gone before that is stored.
             Some(disk) if gone.key == wanted.key => {
                 // Should it stay, the next start finds it.
-                let _ = wanted.cache.remove(&disk, gone).await;
+                let cache = wanted.cache;
+                let _ = cache.zone.store.remove(cache.context(&disk), gone).await;
             }
             _ => wanted.cache.remove_evicted(r, Some(gone)),
         }
@@ -190,7 +190,7 @@ impl EntrySearch<'_> {
             }
             // Until the index is loaded, the disk is searched.
             None if !zone.is_loaded.load(Relaxed) => {
-                let removals = zone.removals.load(SeqCst);
+                let removals = zone.store.removals();
                 let Some(disk) = (self.disk)() else { return };
                 let Some(entry) = Box::pin(self.open(wanted, None, out)).await else { return };
                 let known = LoadedEntry {
@@ -200,7 +200,11 @@ impl EntrySearch<'_> {
                     size: on_disk(entry.meta.stored_len().unwrap_or(0)),
                     valid_until: valid_until(&entry.meta),
                 };
-                match cache.admit(disk, index, &known, Some(entry.file.file()), removals).await {
+                match zone
+                    .store
+                    .admit(cache.context(disk), index, &known, Some(entry.file.file()), removals)
+                    .await
+                {
                     Ok(pushed_out) => out.gone.extend(pushed_out),
                     Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
                 }
@@ -289,72 +293,51 @@ impl EntrySearch<'_> {
             Permission::Refused => return None,
         };
         let sequence = known.map(|known| known.sequence);
-        if let Some((store, known)) = cache.zone.segments.as_ref().zip(known)
-            && let Some(address) = known.address
-        {
-            let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
-            let mut found = store.read(disk, account, (Some(key), address), FIRST_READ).await;
-            let mut check = None;
-            // Always: a power cut may leave a record whose body was not written.
-            if let Ok(RecordRead::Entry(record)) = &found {
-                let file = StoredFile {
-                    file: &record.file,
-                    address: Some(address),
-                    offset: record.offset,
-                    meta: &record.meta,
-                    first: &record.first,
-                };
-                match self.begin_check(disk, wanted, account, file).await {
-                    Ok(Ok(begun)) => check = begun,
-                    Ok(Err(why)) => found = Ok(RecordRead::Damaged(why)),
-                    Err(error) => found = Err(error),
-                }
-            }
-            if let Some(permit) = permit {
-                permit.finish(account, &found);
-            }
-            return self.open_record(wanted, known, address, (found, check), out).await;
-        }
-        let path = cache.place.path(key);
-        let account = out.account.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
-        let mut found = self.read(disk, wanted, account, &path).await;
-        if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(
-            FormatError::Checksum | FormatError::StateChecksum,
-        ))) = found
+        let address = known.and_then(|known| known.address);
+        let place = StoredAt::of(&cache.place, key, address);
+        let account = out.account.insert(self.account.part(JobClass::Hit, place.source()));
+        let mut found = self.read(disk, wanted, account, &place).await;
+        if let (StoredAt::File(_), Ok((EntryRead::Damaged(why), _))) = (&place, &found)
+            && matches!(why, FormatError::Checksum | FormatError::StateChecksum)
         {
             // Its head may just be rewritten after a validation.
-            found = self.read(disk, wanted, account, &path).await;
+            found = self.read(disk, wanted, account, &place).await;
         }
         if let Some(permit) = permit {
             permit.finish(account, &found);
         }
         match found {
-            Ok(ReadOutcome::Entry(read)) => {
-                let (mut entry, checked) = *read;
-                entry.written = held.purges.sequence().admit(entry.meta.sequence);
-                entry.sequence = sequence.unwrap_or(entry.written);
-                if let Some(checked) = &checked {
-                    checked.sequence.store(entry.sequence, Relaxed);
+            // Two texts may have the same key, a hash.
+            Ok((EntryRead::Entry(read), _)) if *read.meta.key_text != *wanted.text => None,
+            Ok((EntryRead::Entry(read), check)) => Some(open_entry(held, known, *read, check)),
+            Ok((read @ (EntryRead::Missing | EntryRead::Another(_)), _)) => {
+                match (read, address, sequence) {
+                    (EntryRead::Another(other), Some(address), _)
+                        if held.index.share_record_entry(key, other) =>
+                    {
+                        held.index.set_apart(key, address, seconds(tw_rt::clock::unix().secs));
+                    }
+                    (_, Some(address), _) => held.index.remove_missing_record(key, address),
+                    (_, None, Some(sequence)) => held.index.remove_missing(key, sequence),
+                    (_, None, None) => {}
                 }
-                Some(entry)
+                None
             }
-            Ok(ReadOutcome::Another | ReadOutcome::Nothing(NoEntry::OfNginx)) => None,
-            Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))) => {
+            Ok((EntryRead::OfNginx, _)) => None,
+            Ok((EntryRead::Damaged(why), _)) => {
                 cache.zone.counts.damaged.add(1);
-                let shown = Text(path.to_bytes());
-                (self.log)(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
+                let shown = StoredPlace { place: &cache.place, key, address };
+                (self.log)(Level::Crit, format_args!("{shown} is damaged: {why}"));
+                if let Some(address) = address {
+                    out.gone.extend(held.index.remove_if_address(key, address));
+                    return None;
+                }
                 let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
                 // Otherwise another task has removed the entry or stored another one.
                 if sequence.is_none() || gone.is_some() {
                     let mut account = Account::new(JobClass::Evict, JobSource::NONE);
                     // Should it stay, it is found again.
-                    let _ = cache.remove_file(disk, &mut account, key, gone).await;
-                }
-                None
-            }
-            Err(error) if error.errno() == Some(Errno::NOENT) => {
-                if let Some(sequence) = sequence {
-                    held.index.remove_missing(key, sequence);
+                    let _ = cache.zone.store.remove_file(cache.context(disk), &mut account, key, gone).await;
                 }
                 None
             }
@@ -365,134 +348,34 @@ impl EntrySearch<'_> {
         }
     }
 
-    /// Makes an entry of a record that was read.
-    async fn open_record(
-        &self,
-        wanted: &EntryQuery<'_>,
-        known: &IndexEntry,
-        address: SegmentAddress,
-        (found, check): (Result<RecordRead, DiskError>, Option<BodyCheck>),
-        out: &mut FoundEntry,
-    ) -> Option<OpenEntry> {
-        let EntryQuery { cache, key, .. } = *wanted;
-        let held = cache.zone.loaded()?;
-        match found {
-            // Two texts may have the same key, a hash.
-            Ok(RecordRead::Entry(found)) if *found.meta.key_text == *wanted.text => {
-                let FoundRecord { meta, file, offset, len, first, .. } = *found;
-                let body_len = meta.body_len.unwrap_or(0);
-                let body = (body_len <= BODY_MAX as u64 && first.len() as u64 == len)
-                    .then(|| first.slice(meta.header_size as usize..));
-                let (check, checked) = check.unzip();
-                if let Some(checked) = &checked {
-                    checked.sequence.store(known.sequence, Relaxed);
-                }
-                Some(OpenEntry {
-                    tags: meta.tags.iter().map(Tag::of).collect(),
-                    written: held.written(known, meta.sequence),
-                    meta,
-                    file: Rc::new(OpenFile::part_of(file).with_check(check)),
-                    address: Some(address),
-                    offset,
-                    len: body_len,
-                    body,
-                    sequence: known.sequence,
-                    confirmed: Cell::new(0),
-                    quota: Cell::new(None),
-                    path_check: PathCheck::new(),
-                    refresh_pace: RefreshPace::default(),
-                })
-            }
-            Ok(RecordRead::Entry(_)) => None,
-            Ok(RecordRead::Another(other)) if held.index.share_record_entry(key, other) => {
-                held.index.set_apart(key, address, seconds(tw_rt::clock::unix().secs));
-                None
-            }
-            Ok(RecordRead::Missing | RecordRead::Another(_)) => {
-                held.index.remove_missing_record(key, address);
-                None
-            }
-            Ok(RecordRead::Damaged(why)) => {
-                cache.zone.counts.damaged.add(1);
-                let SegmentAddress { segment, block, .. } = address;
-                (self.log)(
-                    Level::Crit,
-                    format_args!("record {block} of cache segment {segment:08} is damaged: {why}"),
-                );
-                out.gone.extend(held.index.remove_if_address(key, address));
-                None
-            }
-            Err(error) => {
-                cache.report_disk_failure(&error, "reading a response", self.log);
-                None
-            }
-        }
-    }
-
-    /// Opens the file of an entry and reads its head, and a small body.
+    /// Reads the head of an entry, and a small body, and begins to check the body.
     async fn read(
         &self,
         disk: &Disk,
         wanted: &EntryQuery<'_>,
         account: &mut Account,
-        path: &CStr,
-    ) -> Result<ReadOutcome, DiskError> {
-        let mut open = async || disk.open_and_read(account, path, &OpenOptions::READ, FIRST_READ).await;
-        let (file, mut first) = match self.event_loop {
-            Some(event_loop) => event_loop.retry_with_descriptor(open).await?,
-            None => open().await?,
+        place: &StoredAt,
+    ) -> Result<(EntryRead, Option<BodyCheck>), DiskError> {
+        let (cache, cx) = (wanted.cache, wanted.cache.context(disk));
+        let mut find = async || cache.zone.store.find(cx, account, place, FIRST_READ).await;
+        let found = match (place, self.event_loop) {
+            (StoredAt::File(_), Some(event_loop)) => event_loop.retry_with_descriptor(find).await?,
+            _ => find().await?,
         };
-        let size = file.meta().size;
-        let of_nginx = wanted.cache.place.of_nginx;
-        let needed = match file_head::needed(of_nginx, &first) {
-            Ok(needed) => needed,
-            Err(why) => return Ok(ReadOutcome::Nothing(why)),
-        };
-        if needed > first.len() {
-            first = disk.read(account, &file, 0, vec![0; needed]).await?;
+        let EntryRead::Entry(entry) = &found else { return Ok((found, None)) };
+        // Always for a record: a power cut may leave one whose body was not written.
+        let is_checked = cache.place.verify || matches!(place, StoredAt::Record(_));
+        if !is_checked || *entry.meta.key_text != *wanted.text {
+            return Ok((found, None));
         }
-        let first = Bytes::from(first);
-        let meta = match file_head::decode(of_nginx, &first, size) {
-            Ok(meta) => meta,
-            Err(why) => return Ok(ReadOutcome::Nothing(why)),
+        let address = match place {
+            StoredAt::File(_) => None,
+            StoredAt::Record(record) => Some(record.address),
         };
-        // Two texts may have the same key, a hash.
-        if *meta.key_text != *wanted.text {
-            return Ok(ReadOutcome::Another);
-        }
-        let len = meta.body_len.unwrap_or(0);
-        let is_small = len <= BODY_MAX as u64 && first.len() as u64 == size;
-        let body = is_small.then(|| first.slice(meta.header_size as usize..));
-        let check = match wanted.cache.place.verify {
-            true => {
-                let stored = StoredFile { file: &file, address: None, offset: 0, meta: &meta, first: &first };
-                self.begin_check(disk, wanted, account, stored).await?
-            }
-            false => Ok(None),
-        };
-        let check = match check {
-            Ok(check) => check,
-            Err(why) => return Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))),
-        };
-        let (check, checked) = check.unzip();
-        let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ).with_check(check));
-        let tags = meta.tags.iter().map(Tag::of).collect();
-        let entry = OpenEntry {
-            meta,
-            file,
-            address: None,
-            offset: 0,
-            tags,
-            len,
-            body,
-            sequence: 0,
-            confirmed: Cell::new(0),
-            quota: Cell::new(None),
-            written: 0,
-            path_check: PathCheck::new(),
-            refresh_pace: RefreshPace::default(),
-        };
-        Ok(ReadOutcome::Entry(Box::new((entry, checked))))
+        Ok(match self.begin_check(disk, wanted, account, address, entry).await? {
+            Ok(check) => (found, check),
+            Err(why) => (EntryRead::Damaged(why), None),
+        })
     }
 
     /// Reads the checksums of a file and compares its first block with them, which is all of a small body: if it is damaged,
@@ -502,9 +385,11 @@ impl EntrySearch<'_> {
         disk: &Disk,
         wanted: &EntryQuery<'_>,
         account: &mut Account,
-        stored: StoredFile<'_>,
+        address: Option<SegmentAddress>,
+        entry: &ReadEntry,
     ) -> Result<Result<Option<BodyCheck>, FormatError>, DiskError> {
-        let StoredFile { file, address, offset, meta, first } = stored;
+        let ReadEntry { file, offset, meta, first, .. } = entry;
+        let offset = *offset;
         let (Some(body_len), Some(sum)) = (meta.body_len, meta.body_sum) else { return Ok(Ok(None)) };
         let decode = move |table: Vec<u8>| BlockSums::decode(body_len, sum, &table);
         let sums = match meta.table_at() {
@@ -527,8 +412,7 @@ impl EntrySearch<'_> {
         let start = offset + u64::from(meta.header_size);
         let check = BlockCheck::new(start..start + body_len, sums, checked.clone());
         // The place of a record on a device may be used again while the entry is open.
-        let segments = wanted.cache.zone.segments.as_ref().filter(|_| address.is_some());
-        let is_always = segments.is_some_and(SegmentStore::is_on_device);
+        let is_always = wanted.cache.zone.store.is_place_reused(address);
         let check = Arc::new(if is_always { check.always() } else { check });
         let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,
@@ -565,24 +449,43 @@ fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntr
 /// Checksums of an entry, and the receiver of damage.
 type BodyCheck = (Arc<BlockCheck>, Arc<CheckedEntry>);
 
-/// Entry in a file whose body is to be compared with its checksums.
-struct StoredFile<'a> {
-    file: &'a File,
-    /// Address of the record; `None` if it has a file of its own.
-    address: Option<SegmentAddress>,
-    /// Offset of the entry in the file.
-    offset: u64,
-    meta: &'a Meta,
-    /// Begin of the entry, as far as it was read.
-    first: &'a [u8],
-}
-
-/// Result of reading a file.
-enum ReadOutcome {
-    /// The entry, and the receiver of damage that is found in its body, if that is compared with its checksums.
-    Entry(Box<(OpenEntry, Option<Arc<CheckedEntry>>)>),
-    /// An entry with the same key and another text.
-    Another,
-    /// Not an entry.
-    Nothing(NoEntry),
+/// Makes an open entry of one that was read. `known` is what the index has of it, if it is there.
+fn open_entry(
+    held: &ZoneIndex,
+    known: Option<&IndexEntry>,
+    read: ReadEntry,
+    check: Option<BodyCheck>,
+) -> OpenEntry {
+    let ReadEntry { meta, file, offset, len, first, .. } = read;
+    let address = known.and_then(|known| known.address);
+    let body_len = meta.body_len.unwrap_or(0);
+    let is_small = body_len <= BODY_MAX as u64 && first.len() as u64 == len;
+    let written = match known {
+        Some(known) if address.is_some() => held.written(known, meta.sequence),
+        _ => held.purges.sequence().admit(meta.sequence),
+    };
+    let sequence = known.map_or(written, |known| known.sequence);
+    let (check, checked) = check.unzip();
+    if let Some(checked) = &checked {
+        checked.sequence.store(sequence, Relaxed);
+    }
+    let file = match address {
+        Some(_) => OpenFile::part_of(file),
+        None => OpenFile::without_tag(file, OpenOptions::READ),
+    };
+    OpenEntry {
+        tags: meta.tags.iter().map(Tag::of).collect(),
+        written,
+        file: Rc::new(file.with_check(check)),
+        address,
+        offset,
+        len: body_len,
+        body: is_small.then(|| first.slice(meta.header_size as usize..)),
+        meta,
+        sequence,
+        confirmed: Cell::new(0),
+        quota: Cell::new(None),
+        path_check: PathCheck::new(),
+        refresh_pace: RefreshPace::default(),
+    }
 }

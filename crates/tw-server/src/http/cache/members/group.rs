@@ -27,10 +27,11 @@ use super::all;
 use super::file::{self, FoundMember, MemberFile, MemberName};
 use crate::http::cache::entry::ZoneId;
 use crate::http::cache::guard::breaker::Breaker;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::FoundRecordSnapshot;
 use crate::http::cache::store::segments::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 use crate::http::cache::time::unix_ms;
-use crate::http::cache::zone::{Cache, CacheUser, ZoneIndex};
+use crate::http::cache::zone::{Cache, CacheUser};
 use crate::http::local_future::boxed;
 
 tw_base::limits! {
@@ -508,9 +509,8 @@ impl Cache {
     /// Opens the device of a member, if it has one. Returns the last number of the purges that its content knows, if it was the
     /// device of another member.
     async fn open_member_device(&self, group: &MemberGroup, disk: &Disk) -> Result<Option<u64>, String> {
-        let Some(store) = &self.zone.segments else { return Ok(None) };
         let last_of = |number: &[u8]| group.record.lock().devices.get(number).copied();
-        let other = store.open_device(disk, |number| group.use_of_device(number)).await?;
+        let other = self.zone.store.open_device(disk, |number| group.use_of_device(number)).await?;
         // An empty device knows of none, and needs none.
         Ok(other.and_then(|number| last_of(&number)))
     }
@@ -544,8 +544,8 @@ impl Cache {
         let saved = self.zone.member.record_saved.load(SeqCst);
         if saved < number || is_probe {
             self.write_member_file(&group.file_of(self.place.dir.to_bytes()), disk).await?;
-            if let Some(store) = self.zone.segments.as_ref().filter(|_| is_probe) {
-                store.probe_device(disk).await?;
+            if is_probe {
+                self.zone.store.probe_device(disk).await?;
             }
             self.zone.member.record_saved.fetch_max(number, SeqCst);
         }

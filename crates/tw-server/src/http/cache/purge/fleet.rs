@@ -9,6 +9,7 @@ use tw_fleet::{Fleet, FleetPurge, FleetPurgeMode, FleetPurgeScope, PublishOutcom
 use tw_log::Level;
 
 use super::PurgeScope;
+use crate::http::cache::store::Store;
 use crate::http::cache::zone::{Cache, CacheUser};
 
 impl Cache {
@@ -66,12 +67,12 @@ impl Cache {
             // They are marked: if one stays, the next sweep removes it.
             let file = match entry {
                 Some(record) if record.address.is_some() => {
-                    let _ = cache.remove(disk, record).await;
+                    let _ = cache.zone.store.remove(cache.context(disk), record).await;
                     None
                 }
                 file => file,
             };
-            let _ = cache.remove_file(disk, &mut account, key, file).await;
+            let _ = cache.zone.store.remove_file(cache.context(disk), &mut account, key, file).await;
         }
         Ok(())
     }

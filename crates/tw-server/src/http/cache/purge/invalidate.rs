@@ -15,7 +15,8 @@ use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
 use crate::http::cache::settings::CacheSettings;
-use crate::http::cache::zone::{Cache, CacheUser, ZoneIndex};
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::zone::{Cache, CacheUser};
 use crate::http::cache_info::UsedCache;
 use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};

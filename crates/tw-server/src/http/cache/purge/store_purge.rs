@@ -2,16 +2,13 @@
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
 
 use tw_cache::{Key, Purge, PurgeOutcome, RemovalState};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 
-use crate::http::cache::zone::{Cache, ZoneIndex};
-
-/// Time for which a purge waits for entries that have left the index and are still being removed, and the interval of its looks.
-const REMOVALS_WAIT: Duration = Duration::from_secs(1);
-const REMOVALS_LOOK: Duration = Duration::from_millis(2);
+use crate::http::cache::store::Store;
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::zone::Cache;
 
 impl Cache {
     /// Purges the entry with this key, so that no crash restores it. Returns true if there was one.
@@ -40,12 +37,14 @@ impl Cache {
         self.zone.counts.purged.add(u64::from(was_known));
         let file = match gone {
             Some(record) if record.address.is_some() => {
-                self.remove(disk, record).await?;
+                self.zone.store.remove(self.context(disk), record).await?;
                 None
             }
             file => file,
         };
-        let was_there = self.remove_file(disk, &mut account, key, file).await? || was_known || was_coming;
+        let was_there = self.zone.store.remove_file(self.context(disk), &mut account, key, file).await?
+            || was_known
+            || was_coming;
         self.sync_records(held, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut account, &above(&self.place.path(key))).await {
@@ -57,10 +56,7 @@ impl Cache {
 
     /// Returns true if there may be records that the index does not know, or has just lost.
     fn has_unknown_records(&self) -> bool {
-        self.zone
-            .segments
-            .as_ref()
-            .is_some_and(|store| !self.zone.is_loaded.load(SeqCst) || store.is_freeing())
+        self.zone.store.has_unknown_records(self.zone.is_loaded.load(SeqCst))
     }
 
     /// Waits until no power cut can bring back a record of this key that has left the index before; `removals` entries have.
@@ -71,21 +67,14 @@ impl Cache {
         key: Key,
         removals: u64,
     ) -> Result<(), DiskError> {
-        let Some(store) = &self.zone.segments else { return Ok(()) };
-        let until = tw_rt::clock::now() + REMOVALS_WAIT;
-        let mut state = held.index.removal_state(removals);
-        while state == RemovalState::Files && tw_rt::clock::now() < until {
-            tokio::time::sleep(REMOVALS_LOOK).await;
-            state = held.index.removal_state(removals);
-        }
-        if state != RemovalState::Nothing {
+        let store = &self.zone.store;
+        if store.wait_for_removals(&held.index, removals).await != RemovalState::Nothing {
             // One of them may be of this key.
             held.purges.purge_key(key, Purge::Hard);
             self.save_purges(held, disk).await?;
         }
         store.sync_removals(disk, Some(key)).await?;
-        let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        store.sync_directory(disk, &mut account).await
+        store.sync_segments(disk).await
     }
 
     /// Purges all entries whose keys have this prefix.

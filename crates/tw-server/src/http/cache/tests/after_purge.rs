@@ -85,7 +85,13 @@ fn variants_stay_purged() {
         let body = body(1, 1);
         let tail =
             BodyTail { temp_file: None, at: 0, len: body.len() as u64, pieces: vec![body], needless: 0 };
-        process.cache.store(&process.disk, meta, claim, tail).await.unwrap();
+        process
+            .cache
+            .zone
+            .store
+            .store(process.cache.context(&process.disk), meta, claim, tail)
+            .await
+            .unwrap();
         let since = process.find(1).await.unwrap().1.since;
         assert!(find_variant(&process, since).await);
         process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();

@@ -21,7 +21,7 @@ fn device_whose_opening_was_given_up_is_still_another_one() {
     let before = sim.content(note);
     let disk = Disk::simulated(pool, Aio::Threads, sim.clone());
     let zone = CacheZone::new(&cache_path(0));
-    let store = zone.segments.as_ref().unwrap();
+    let store = &zone.store;
     let use_of = |_: &[u8]| DeviceContentUse::Keep;
     let (stall, began) = (sim.stall(Op::Fsync), Instant::now());
     block_on(async {

@@ -91,7 +91,7 @@ impl Process {
     pub(super) async fn find(&self, page: usize) -> Option<(Rc<OpenEntry>, FoundState)> {
         let found = self.search(page).await;
         for gone in found.gone {
-            let _ = self.cache.remove(&self.disk, gone).await;
+            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
         }
         found.entry
     }
@@ -171,8 +171,14 @@ impl Process {
             len: end as u64,
             needless,
         };
-        filling.temp_file =
-            Some(self.cache.write(&self.disk, &filling.meta, &filling.claim, tail).await.ok()?);
+        filling.temp_file = Some(
+            self.cache
+                .zone
+                .store
+                .write(self.cache.context(&self.disk), &filling.meta, &filling.claim, tail)
+                .await
+                .ok()?,
+        );
         filling.at = end as u64;
         Some(filling)
     }
@@ -181,8 +187,10 @@ impl Process {
         let Filling { claim, meta, body, temp_file, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
         let tail = BodyTail { temp_file, at, pieces, len: body.len() as u64, needless: at };
-        if let Ok(Some(gone)) = self.cache.store(&self.disk, meta, claim, tail).await {
-            let _ = self.cache.remove(&self.disk, gone).await;
+        if let Ok(Some(gone)) =
+            self.cache.zone.store.store(self.cache.context(&self.disk), meta, claim, tail).await
+        {
+            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
         }
     }
 
@@ -194,8 +202,10 @@ impl Process {
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
         let was = ValidatedFile::of(&entry);
-        if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim, &silent).await {
-            let _ = self.cache.remove(&self.disk, gone).await;
+        if let Ok(Some(gone)) =
+            self.cache.zone.store.refresh(self.cache.context(&self.disk), meta, was, claim, &silent).await
+        {
+            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
         }
     }
 
@@ -262,7 +272,7 @@ impl Process {
                 let _ = self.manager.write_snapshot(self.held()).await;
             }
             95..98 => {
-                self.manager.tend_segments(self.held()).await;
+                self.manager.tend_segments().await;
                 self.manager.make_room(self.held(), &mut None).await;
             }
             _ if self.cache.zone.is_loaded.load(Relaxed) => {
@@ -341,7 +351,7 @@ impl Process {
             }
             (files, bytes) = (files + 1, bytes + size);
         }
-        let known = self.cache.zone.segments.as_ref().map_or(0, |store| store.bytes_on_disk());
+        let known = self.cache.zone.store.bytes_of_segments();
         if known != segments {
             return Err(format!("segments have {segments} bytes, and not {known}"));
         }

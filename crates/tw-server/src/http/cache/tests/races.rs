@@ -81,7 +81,12 @@ fn update_of_a_file_that_is_gone_is_no_failure() {
         sim.remove(&process.cache.place.path(key(0))).unwrap();
         let was = ValidatedFile::of(&entry);
         let meta = entry.meta.clone();
-        let updated = process.cache.refresh(&process.disk, meta, was, claim, &silent).await;
+        let updated = process
+            .cache
+            .zone
+            .store
+            .refresh(process.cache.context(&process.disk), meta, was, claim, &silent)
+            .await;
         assert!(matches!(updated, Ok(None)));
         assert!(process.held().index.peek(key(0)).is_none(), "and the entry is gone, too");
     });

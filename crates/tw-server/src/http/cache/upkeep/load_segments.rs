@@ -6,8 +6,9 @@ use tw_disk::{Account, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::store::segments::SegmentTable;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Records that are added to the index in one turn of an event loop.
 const RECORDS_PER_TURN: usize = 256;
@@ -16,24 +17,28 @@ impl CacheMaintenance {
     /// Adds the records of all segments to the index, and removes those of entries that are in it with younger responses.
     /// Returns false if something could not be read.
     pub(crate) async fn load_segments(&self, held: &ZoneIndex) -> bool {
-        let Some(store) = &self.cache.zone.segments else { return true };
+        let store = &self.cache.zone.store;
+        if !store.has_records() {
+            return true;
+        }
         held.index.begin_load();
-        if let Err(error) = store.list(&self.disk).await {
+        if let Err(error) = store.list_segments(&self.disk).await {
             self.log_failure(&error);
             return false;
         }
         let (mut is_complete, mut records, mut segments) = (true, 0_u64, 0_u64);
         let name = Text(&self.cache.name);
-        for number in store.complete() {
+        for number in store.complete_segments() {
             let mut account = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
-            let (rows, damage) = match store.rows_of(&self.disk, &mut account, number).await {
-                Ok(found) => found,
-                Err(error) => {
-                    is_complete = false;
-                    self.log_failure(&error);
-                    continue;
-                }
-            };
+            let SegmentTable { rows, damage } =
+                match store.segment_table(&self.disk, &mut account, number).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        is_complete = false;
+                        self.log_failure(&error);
+                        continue;
+                    }
+                };
             if let Some(why) = damage {
                 self.cache.zone.counts.damaged.add(1);
                 let found = rows.len();
@@ -46,7 +51,7 @@ impl CacheMaintenance {
             for some in rows.chunks(RECORDS_PER_TURN) {
                 for row in some {
                     // It was freed meanwhile: what was used of it is elsewhere.
-                    if !store.has(number) {
+                    if !store.has_segment(number) {
                         break;
                     }
                     records += u64::from(self.load_record(held, number, row).await);

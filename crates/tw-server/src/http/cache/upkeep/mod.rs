@@ -18,23 +18,24 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use tw_cache::format::Meta;
 use tw_cache::{
     EntryState, EvictionTarget, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
-    Subject, Tag, Verdict, format,
+    Subject, Tag, Verdict,
 };
-use tw_disk::{Account, Disk, DiskError, Errno, FileKind, JobClass, JobSource, LIST_MAX, OpenOptions};
+use tw_disk::{Account, Disk, DiskError, Errno, FileKind, JobClass, JobSource, LIST_MAX};
 use tw_log::{Level, Text};
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject as Task;
 
 use super::cache_path::StepLimits;
-use super::store::files::{file_head, on_disk};
-use super::store::segments::{HEAD_READ as RECORD_HEAD_READ, RecordRead};
-use super::zone::{Cache, CacheUser, ZoneIndex};
+use super::store::context::{StoreContext, ZoneIndex};
+use super::store::files::on_disk;
+use super::store::{EntryRead, Store, StoredAt};
+use super::zone::{Cache, CacheUser};
 use crate::event_loop::Loop;
 use crate::http::cache::time::seconds;
 
@@ -43,9 +44,6 @@ const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval in which a sweep checks whether files that others delete are gone.
 const REMAINS_LOOK: Duration = Duration::from_millis(10);
-
-/// Bytes read of a file to decode its head.
-const HEAD_READ: usize = format::HEADER_MAX as usize;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -111,7 +109,7 @@ async fn manage(manager: CacheMaintenance) {
             are_restored = are_restored || manager.restore_records(held).await;
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
-            if manager.cache.zone.segments.is_none() {
+            if !manager.cache.zone.store.has_records() {
                 // Misses search the disk.
                 break;
             }
@@ -152,6 +150,11 @@ impl StepPacer {
 }
 
 impl CacheMaintenance {
+    /// The cache as its store sees it.
+    pub(crate) fn context(&self) -> StoreContext<'_> {
+        self.cache.context(&self.disk)
+    }
+
     /// Makes room, removes what was purged and writes snapshots, for ever.
     async fn maintain(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let (mut checked_at, mut swept, mut snapshot) = (None, 0, None);
@@ -163,7 +166,7 @@ impl CacheMaintenance {
                 continue;
             }
             self.remove_unfinished(held, unfinished).await;
-            self.tend_segments(held).await;
+            self.tend_segments().await;
             self.make_room(held, &mut checked_at).await;
             self.restore_quotas().await;
             self.check_quotas(held, &mut quotas_checked_at).await;
@@ -188,7 +191,7 @@ impl CacheMaintenance {
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
             let mut account = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
-            let removals = self.cache.zone.removals.load(SeqCst);
+            let removals = self.cache.zone.store.removals();
             let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
                 // The directory was removed meanwhile.
@@ -244,7 +247,7 @@ impl CacheMaintenance {
         {
             return;
         }
-        match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
+        match self.cache.zone.store.admit(self.context(), &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
                 self.remove(gone).await;
@@ -299,7 +302,7 @@ impl CacheMaintenance {
             lacking = self.missing_space().await;
         }
         // Large responses take no room of a device.
-        while self.cache.zone.segments.as_ref().is_some_and(|store| store.device_excess() > 0) {
+        while self.cache.zone.store.device_excess() > 0 {
             if self.free_segment().await == 0 {
                 break;
             }
@@ -313,20 +316,12 @@ impl CacheMaintenance {
                 (0, entries) => EvictionTarget::Entries(entries),
                 (bytes, _) => EvictionTarget::Bytes(bytes),
             };
-            let is_log = self.cache.zone.segments.is_some();
             // Of a file and a segment the one that is older goes first.
-            let progress = match &self.cache.zone.segments {
-                Some(_) if excess == 0 && index.has_too_many_records() => Progress::Done,
-                Some(store) if excess > 0 => {
-                    let (before, segments) = store.oldest_write(index);
-                    index.evict_file(before, segments, now(), &mut gone)
-                }
-                _ => index.evict(what, now(), &mut gone),
-            };
+            let progress = self.cache.zone.store.evict_files(index, what, excess, now(), &mut gone);
             let is_file = |gone: &&RemovedEntry| gone.address.is_none();
             let files: u64 = gone.iter().filter(is_file).map(|gone| gone.size).sum();
             lacking = lacking.saturating_sub(files);
-            if is_log && files == 0 && (excess > 0 || index.has_too_many_records()) {
+            if files == 0 && self.cache.zone.store.frees_segment(index, excess) {
                 let freed = self.free_segment().await;
                 lacking = lacking.saturating_sub(freed);
                 counts.evicted.add(gone.len() as u64);
@@ -383,9 +378,7 @@ impl CacheMaintenance {
         if held.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
-        if let Some(store) = &self.cache.zone.segments
-            && let Err(error) = store.sync_removals(&self.disk, None).await
-        {
+        if let Err(error) = self.cache.zone.store.sync_removals(&self.disk, None).await {
             // A power cut could bring back removed records.
             self.log_failure(&error);
             return latest;
@@ -411,43 +404,24 @@ impl CacheMaintenance {
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
     async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
-        if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
-            let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-            let record = (Some(seen.key), address);
-            return match store.read(&self.disk, &mut account, record, RECORD_HEAD_READ).await {
-                Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
-                Ok(RecordRead::Missing | RecordRead::Another(_)) => {
-                    held.index.remove_missing_record(seen.key, address);
-                    seen.claimed_since
-                }
-                // The next request for it handles the damage.
-                Ok(RecordRead::Damaged(_)) => seen.alive_since(),
-                Err(error) => {
-                    self.log_failure(&error);
-                    seen.alive_since()
-                }
-            };
-        }
-        let path = self.cache.place.path(seen.key);
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        let opened = self.disk.open_and_read(&mut account, &path, &OpenOptions::READ, HEAD_READ).await;
-        let (file, first) = match opened {
-            Ok(opened) => opened,
-            Err(error) if error.errno() == Some(Errno::NOENT) => {
-                held.index.remove_missing(seen.key, seen.found.sequence);
-                return seen.claimed_since;
+        let place = StoredAt::of(&self.cache.place, seen.key, seen.found.address);
+        match self.cache.zone.store.find(self.context(), &mut account, &place, place.head_read()).await {
+            Ok(EntryRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
+            Ok(EntryRead::Missing | EntryRead::Another(_)) => {
+                match seen.found.address {
+                    Some(address) => held.index.remove_missing_record(seen.key, address),
+                    None => held.index.remove_missing(seen.key, seen.found.sequence),
+                }
+                seen.claimed_since
             }
+            // The next request for it handles the damage.
+            Ok(EntryRead::OfNginx | EntryRead::Damaged(_)) => seen.alive_since(),
             Err(error) => {
                 self.log_failure(&error);
-                return seen.alive_since();
+                seen.alive_since()
             }
-        };
-        // The next request for it handles the damage.
-        let meta = match file_head::decode(self.cache.place.of_nginx, &first.into(), file.meta().size) {
-            Ok(meta) => meta,
-            Err(_) => return seen.alive_since(),
-        };
-        self.check_meta(held, seen, latest, &meta).await
+        }
     }
 
     /// Checks whether an entry with this head was purged, as [`check_purged`](Self::check_purged) does.
@@ -502,7 +476,7 @@ impl CacheMaintenance {
     }
 
     pub(crate) async fn remove(&self, gone: RemovedEntry) {
-        if let Err(error) = self.cache.remove(&self.disk, gone).await {
+        if let Err(error) = self.cache.zone.store.remove(self.context(), gone).await {
             self.log_failure(&error);
         }
     }

@@ -15,7 +15,7 @@ use tw_log::{Level, Text};
 
 use super::{CacheMaintenance, StepPacer};
 use crate::http::cache::guard::quota::has_response;
-use crate::http::cache::zone::ZoneIndex;
+use crate::http::cache::store::context::ZoneIndex;
 
 /// Bytes that are read or written at once.
 const PIECE: usize = 16 * SNAPSHOT_BLOCK_SIZE;

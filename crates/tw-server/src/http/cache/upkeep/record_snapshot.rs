@@ -5,8 +5,8 @@ use tw_disk::{Account, DiskError, Errno, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::OpenRecordSnapshot;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Blocks that are read at once when all are read.
 const BLOCKS_PER_READ: u32 = 64;
@@ -15,8 +15,7 @@ impl CacheMaintenance {
     /// Adds all entries of the snapshot of the records to the index. Returns false if the segments are not known yet: the
     /// directory cannot be read, or another process uses the device.
     pub(crate) async fn restore_records(&self, held: &ZoneIndex) -> bool {
-        let Some(store) = &self.cache.zone.segments else { return true };
-        if let Err(error) = store.list(&self.disk).await {
+        if let Err(error) = self.cache.zone.store.list_segments(&self.disk).await {
             self.log_failure(&error);
             return false;
         }

@@ -2,22 +2,20 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use bytes::Bytes;
 use tw_cache::{IndexEntry, Key, Progress, ScanCursor, ScannedEntry};
-use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX, OpenOptions};
+use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX};
 use tw_log::{Level, Text};
 
 use super::{CacheMaintenance, StepPacer};
-use crate::http::cache::store::files::file_head;
-use crate::http::cache::store::segments::{HEAD_READ, RecordRead, directory, note_path};
+use crate::http::cache::store::context::ZoneIndex;
+use crate::http::cache::store::segments::{HEAD_READ, directory, note_path};
+use crate::http::cache::store::{EntryRead, ForeignParts, Store, StoredAt};
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::ZoneIndex;
 
 impl CacheMaintenance {
     /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
-    pub(crate) async fn tend_segments(&self, held: &ZoneIndex) {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
-        debug_assert!(std::ptr::eq(target.index, &held.index));
+    pub(crate) async fn tend_segments(&self) {
+        let store = &self.cache.zone.store;
         if store.take_direct_refusal() {
             let (name, path) = (Text(&self.cache.name), Text(self.cache.place.dir.to_bytes()));
             let what = format_args!(
@@ -25,13 +23,12 @@ impl CacheMaintenance {
             );
             (self.log)(Level::Warn, what);
         }
-        store.flush(target).await;
-        for gone in store.take_left() {
+        for gone in store.flush(self.context()).await {
             self.remove(gone).await;
         }
         // Until all are loaded, nobody knows what is in them.
         if self.cache.zone.is_loaded.load(Acquire)
-            && let Err(error) = store.free_empty(target).await
+            && let Err(error) = store.free_empty(self.context()).await
         {
             self.log_failure(&error);
         }
@@ -39,8 +36,7 @@ impl CacheMaintenance {
 
     /// Frees the oldest segment. Returns its size in bytes less what was copied, or 0 if there was none or it could not be removed.
     pub(crate) async fn free_segment(&self) -> u64 {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return 0 };
-        match store.free_oldest(target).await {
+        match self.cache.zone.store.free_oldest(self.context()).await {
             Ok(Some(freed)) => {
                 self.cache.zone.counts.evicted.add(freed.evicted);
                 freed.gained
@@ -56,36 +52,24 @@ impl CacheMaintenance {
     /// Compares a file that was found with the record that the index has for its key, and removes the older one. Returns true if
     /// the file is left.
     pub(crate) async fn replace_record(&self, held: &ZoneIndex, key: Key, record: &IndexEntry) -> bool {
-        let path = self.cache.place.path(key);
+        let store = &self.cache.zone.store;
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        let (file, first) =
-            match self.disk.open_and_read(&mut account, &path, &OpenOptions::READ, HEAD_READ).await {
-                Ok(opened) => opened,
-                Err(error) if error.errno() == Some(Errno::NOENT) => return false,
-                Err(error) => {
-                    self.log_failure(&error);
-                    return false;
-                }
-            };
-        let of_nginx = self.cache.place.of_nginx;
-        let mut first = Bytes::from(first);
-        if let Ok(needed) = file_head::needed(of_nginx, &first)
-            && needed > first.len()
+        let of_file = match store
+            .find(self.context(), &mut account, &StoredAt::file(&self.cache.place, key), HEAD_READ)
+            .await
         {
-            match self.disk.read(&mut account, &file, 0, vec![0; needed]).await {
-                Ok(head) => first = head.into(),
-                Err(error) => {
-                    self.log_failure(&error);
-                    return false;
-                }
+            Ok(EntryRead::Missing) => return false,
+            Ok(EntryRead::Entry(found)) => Some(found.meta.sequence),
+            Ok(EntryRead::Another(_) | EntryRead::OfNginx | EntryRead::Damaged(_)) => None,
+            Err(error) => {
+                self.log_failure(&error);
+                return false;
             }
-        }
-        let meta = file_head::decode(of_nginx, &first, file.meta().size);
-        let Some((store, address)) = self.cache.zone.segments.as_ref().zip(record.address) else {
-            return true;
         };
-        let of_record = match store.read(&self.disk, &mut account, (Some(key), address), HEAD_READ).await {
-            Ok(RecordRead::Entry(found)) => held.written(record, found.meta.sequence),
+        let Some(address) = record.address else { return true };
+        let place = StoredAt::of(&self.cache.place, key, Some(address));
+        let of_record = match store.find(self.context(), &mut account, &place, HEAD_READ).await {
+            Ok(EntryRead::Entry(found)) => held.written(record, found.meta.sequence),
             Ok(_) => {
                 held.index.remove_missing_record(key, address);
                 return true;
@@ -95,14 +79,14 @@ impl CacheMaintenance {
                 return false;
             }
         };
-        let is_younger = meta.is_ok_and(|meta| held.purges.sequence().admit(meta.sequence) > of_record);
+        let is_younger = of_file.is_some_and(|of_file| held.purges.sequence().admit(of_file) > of_record);
         if is_younger {
             if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
                 self.remove(gone).await;
             }
             return true;
         }
-        if let Err(error) = self.cache.remove_file(&self.disk, &mut account, key, None).await {
+        if let Err(error) = store.remove_file(self.context(), &mut account, key, None).await {
             self.log_failure(&error);
         }
         false
@@ -110,10 +94,10 @@ impl CacheMaintenance {
 
     /// Frees segments of which nothing was used for `inactive` seconds.
     pub(crate) async fn free_inactive_segments(&self, inactive: u32) {
-        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
+        let store = &self.cache.zone.store;
         let before = seconds(tw_rt::clock::unix().secs).saturating_sub(inactive);
         loop {
-            match store.free_unused(target, before).await {
+            match store.free_unused(self.context(), before).await {
                 Ok(Some(freed)) => self.cache.zone.counts.inactive.add(freed.evicted),
                 Ok(None) => return,
                 Err(error) => return self.log_failure(&error),
@@ -124,7 +108,7 @@ impl CacheMaintenance {
 
     /// Removes the records that purges concern whose entries are compact. Returns the oldest purge that may still concern any.
     pub(crate) async fn sweep_records(&self, held: &ZoneIndex, latest: u64) -> u64 {
-        let Some(store) = &self.cache.zone.segments else { return latest };
+        let store = &self.cache.zone.store;
         let (mut cursor, mut seen, mut oldest) = (ScanCursor::default(), Vec::new(), latest);
         let mut pace = StepPacer::new(self.cache.place.manager);
         loop {
@@ -132,31 +116,32 @@ impl CacheMaintenance {
             for record in seen.drain(..).filter(|record| record.checked < latest) {
                 pace.count().await;
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-                let alive =
-                    match store.read(&self.disk, &mut account, (None, record.address), HEAD_READ).await {
-                        Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
-                            let entry = held.index.peek(found.key);
-                            match entry.filter(|entry| entry.address == Some(record.address)) {
-                                Some(entry) => {
-                                    // Fills that go on are found with the entries that are not compact.
-                                    let seen =
-                                        ScannedEntry { key: found.key, found: entry, claimed_since: None };
-                                    self.check_meta(held, &seen, latest, &found.meta).await
-                                }
-                                None => None,
+                let place = StoredAt::record(record.address);
+                let alive = match store.find(self.context(), &mut account, &place, HEAD_READ).await {
+                    Ok(EntryRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
+                        let entry = held.index.peek(found.key);
+                        match entry.filter(|entry| entry.address == Some(record.address)) {
+                            Some(entry) => {
+                                // Fills that go on are found with the entries that are not compact.
+                                let seen = ScannedEntry { key: found.key, found: entry, claimed_since: None };
+                                self.check_meta(held, &seen, latest, &found.meta).await
                             }
+                            None => None,
                         }
-                        Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
-                            held.index.forget_record(&record);
-                            None
-                        }
-                        // The next request for it handles the damage.
-                        Ok(RecordRead::Damaged(_)) => Some(record.checked),
-                        Err(error) => {
-                            self.log_failure(&error);
-                            Some(record.checked)
-                        }
-                    };
+                    }
+                    Ok(
+                        EntryRead::Entry(_) | EntryRead::Missing | EntryRead::Another(_) | EntryRead::OfNginx,
+                    ) => {
+                        held.index.forget_record(&record);
+                        None
+                    }
+                    // The next request for it handles the damage.
+                    Ok(EntryRead::Damaged(_)) => Some(record.checked),
+                    Err(error) => {
+                        self.log_failure(&error);
+                        Some(record.checked)
+                    }
+                };
                 oldest = oldest.min(alive.unwrap_or(oldest));
             }
             if progress == Progress::Done {
@@ -175,7 +160,7 @@ impl CacheMaintenance {
     /// Makes entries compact that nothing keeps from it any more.
     pub(super) async fn pack(&self, held: &ZoneIndex) {
         let mut cursor = ScanCursor::default();
-        while self.cache.zone.segments.is_some() && held.index.pack(&mut cursor) == Progress::More {
+        while self.cache.zone.store.has_records() && held.index.pack(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
         }
     }
@@ -183,11 +168,11 @@ impl CacheMaintenance {
     /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
     pub(crate) async fn remove_foreign_segments(&self) {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        match &self.cache.zone.segments {
-            Some(store) if !store.is_on_device() => return self.forget_device(&mut account).await,
+        match self.cache.zone.store.foreign_parts() {
+            ForeignParts::Device => return self.forget_device(&mut account).await,
             // The snapshot of the records is of the device, or has records that are not found there.
-            Some(_) => {}
-            None => {
+            ForeignParts::Segments => {}
+            ForeignParts::All => {
                 self.forget_device(&mut account).await;
                 self.remove_record_snapshot().await;
             }

@@ -4,7 +4,7 @@
 //! snapshot, and shows which files of it are gone. A snapshot that is missing, damaged or old costs time only.
 
 use std::ffi::{CStr, CString};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use tw_cache::{
     Location, Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotEntry, SnapshotPart,
@@ -14,9 +14,9 @@ use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, Ope
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::files::temp_file::FillFile;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::ZoneIndex;
 
 /// Name of the file in the directory of the cache.
 pub(crate) const NAME: &str = "snapshot";
@@ -106,9 +106,7 @@ impl CacheMaintenance {
     /// Returns false if the record of an entry is in a segment that does not exist.
     fn has_segment_of(&self, entry: &SnapshotEntry) -> bool {
         let address = Location::from_bits(entry.location).address();
-        address.is_none_or(|address| {
-            self.cache.zone.segments.as_ref().is_some_and(|store| store.has(address.segment))
-        })
+        address.is_none_or(|address| self.cache.zone.store.has_segment(address.segment))
     }
 
     /// Reads up to `len` bytes; fewer at the end of the file.
@@ -140,7 +138,7 @@ impl CacheMaintenance {
         loop {
             let progress = held.index.unseen(&mut cursor, &mut unseen);
             for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
-                let removals = self.cache.zone.removals.load(SeqCst);
+                let removals = self.cache.zone.store.removals();
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {
@@ -191,7 +189,7 @@ impl CacheMaintenance {
         // Two snapshots are not made in the same millisecond.
         let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
         let now = seconds(clock.secs);
-        if self.cache.zone.segments.is_some() {
+        if self.cache.zone.store.has_records() {
             self.write_record_snapshot(held, now, stamp).await?;
         }
         let mut writer = SnapshotWriter::new(now, stamp);

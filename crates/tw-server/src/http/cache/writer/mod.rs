@@ -19,8 +19,8 @@ use tw_rt::watch::Subject;
 use super::entry::open_entries::OpenEntry;
 use super::fill::{BodyEnd, Delivery, Fill};
 use super::guard::quota::QuotaClaim;
+use super::store::commit::{BodyTail, ValidatedFile};
 use super::store::files::temp_file::{FillFile, WRITE_SIZE};
-use super::store::files::{BodyTail, ValidatedFile};
 use super::zone::{Cache, FillLead};
 use crate::event_loop::Loop;
 use crate::http::generation::{LoopGeneration, PlanId};
@@ -237,8 +237,8 @@ impl FillWriter {
     /// Number of received bytes from which on the body is written. What may become a record of a segment has no file before.
     /// A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
     fn write_from(&self, has_file: bool, has_feed: bool) -> u64 {
-        let Some(store) = self.cache.zone.segments.as_ref().filter(|_| !has_file) else { return WRITE_SIZE };
-        let body_max = store.entry_max().saturating_sub(self.meta.header_size.into());
+        let body_max = self.cache.zone.store.body_max_of_record(self.meta.header_size);
+        let Some(body_max) = body_max.filter(|_| !has_file) else { return WRITE_SIZE };
         let is_known_larger = self.len.is_some_and(|len| len > body_max);
         match (is_known_larger, has_feed) {
             (true, _) => WRITE_SIZE,
@@ -253,7 +253,12 @@ impl FillWriter {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         let tail = BodyTail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
         Box::pin(async move {
-            let temp_file = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
+            let temp_file = self
+                .cache
+                .zone
+                .store
+                .write(self.cache.context(&self.disk), &self.meta, &self.claim, tail)
+                .await?;
             Ok((temp_file, len))
         })
     }
@@ -264,7 +269,7 @@ impl FillWriter {
         let (at, pieces) = fill.unwritten();
         let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
         let key = claim.key();
-        let stored = cache.store(&disk, meta, claim, tail).await;
+        let stored = cache.zone.store.store(cache.context(&disk), meta, claim, tail).await;
         let fill_log = FillLog(generation.clone(), plan);
         cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
         let pushed_out = stored?;
@@ -325,7 +330,7 @@ impl HeadRefresh {
     ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
         let file = ValidatedFile::of(&was);
-        let pushed_out = cache.refresh(&disk, meta, file, claim, log).await?;
+        let pushed_out = cache.zone.store.refresh(cache.context(&disk), meta, file, claim, log).await?;
         cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.
         drop(lead);

@@ -8,7 +8,7 @@ use tw_cache::{Key, SegmentAddress};
 use tw_log::Level;
 
 use super::Cache;
-use crate::http::cache::store::files::StoredPlace;
+use crate::http::cache::store::commit::StoredPlace;
 use crate::http::files::DamageReport;
 use crate::http::request::Request;
 
@@ -24,16 +24,12 @@ pub(crate) struct CheckedEntry {
 
 impl DamageReport for CheckedEntry {
     fn report(&self, r: &Request, offset: u64) {
-        let is_freed = |address: SegmentAddress| {
-            let segments = self.cache.zone.segments.as_ref();
-            segments.is_some_and(|store| store.is_on_device() && !store.has(address.segment))
-        };
-        if self.address.is_some_and(is_freed) {
+        if self.cache.zone.store.is_place_lost(self.address) {
             // Its place on the device is used again: the client was slower than the cache is small.
             r.log(Level::Info, format_args!("the response was evicted while it was sent"));
             return;
         }
-        let place = StoredPlace { cache: &self.cache, key: self.key, address: self.address };
+        let place = StoredPlace { place: &self.cache.place, key: self.key, address: self.address };
         let why = FormatError::Body;
         r.log(Level::Crit, format_args!("{place} is damaged at offset {offset}: {why}"));
         let sequence = self.sequence.load(Relaxed);

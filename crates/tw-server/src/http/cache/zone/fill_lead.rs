@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Key};
 
-use super::{Cache, Fills, ZoneIndex};
+use super::{Cache, Fills};
 use crate::http::cache::fill::{Fill, FillHead, FillRefusal};
 use crate::http::cache::guard::background::FetchPermit;
+use crate::http::cache::store::context::ZoneIndex;
 
 /// Role of a request without a usable entry.
 pub(crate) enum JoinOutcome {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_base::{Counter, FatalMutex};
-use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
+use tw_base::FatalMutex;
+use tw_cache::{Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
@@ -31,7 +31,7 @@ use tw_fleet::{Fleet, find_fleet};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::cache_path::{CachePath, CacheStore, RawCachePath, device};
+use super::cache_path::{CachePath, RawCachePath, device};
 use super::entry::ZoneId;
 use super::fill::Fill;
 use super::guard::background::BackgroundFetches;
@@ -40,10 +40,10 @@ use super::guard::hedge::Hedges;
 use super::guard::quota::Quotas;
 use super::members::Members;
 use super::members::group::MemberZone;
-use super::store::files::put_queue::PutQueue;
+use super::store::context::{StoreContext, ZoneCounters, ZoneIndex};
 use super::store::files::temp_file::WRITE_BACK_SIZE;
 use super::store::record_snapshot::OpenRecordSnapshot;
-use super::store::segments::SegmentStore;
+use super::store::{EntryStore, Store};
 use super::time::unix_ms;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -121,7 +121,7 @@ pub(crate) struct CacheZone {
     pub(crate) stats: ResponseStats,
     /// True if the index has all entries of the disk.
     pub(crate) is_loaded: AtomicBool,
-    /// True if the index has all entries of the snapshot, if there is one; a change is notified.
+    /// True if the index has all entries of the snapshot, if there is one, or no responses are in segments; a change is notified.
     is_restored: AtomicBool,
     restored: Notify,
     /// Snapshot of the records of segments, if there is one.
@@ -136,63 +136,8 @@ pub(crate) struct CacheZone {
     pub(crate) member: MemberZone,
     /// Time of the last snapshot, or of the start, in seconds since 1970.
     pub(crate) snapshot_at: AtomicI64,
-    /// Number of files that were removed, or are about to be.
-    pub(crate) removals: AtomicU64,
-    /// Complete files on their way to their paths.
-    pub(crate) puts: PutQueue,
-    /// Notified when a file is at its path, or will not get there.
-    pub(crate) placed: Notify,
     pub(crate) quotas: Quotas,
-    /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
-    pub(crate) segments: Option<SegmentStore>,
-}
-
-/// Index and purges of a cache.
-pub(crate) struct ZoneIndex {
-    pub(crate) index: Arc<Index>,
-    pub(crate) purges: Arc<Purges>,
-    /// Entries with a smaller number are purged: of a directory that was missing while purges were forgotten.
-    pub(crate) floor: AtomicU64,
-}
-
-impl ZoneIndex {
-    /// Number up to which entries have to be swept.
-    pub(crate) fn sweep_to(&self) -> u64 {
-        self.purges.latest().max(self.floor.load(SeqCst))
-    }
-
-    /// Number of the response of an entry, whose head has `sequence`.
-    pub(crate) fn written(&self, found: &IndexEntry, sequence: u64) -> u64 {
-        let numbers = self.purges.sequence();
-        let is_own = found.is_own && sequence <= numbers.last();
-        if is_own { sequence } else { numbers.admit(sequence) }
-    }
-
-    /// Returns true if an entry whose file has this number is purged, whatever purges are known.
-    pub(crate) fn is_below_floor(&self, written: u64) -> bool {
-        written < self.floor.load(SeqCst)
-    }
-}
-
-/// Counters of a cache.
-#[derive(Default)]
-pub(crate) struct ZoneCounters {
-    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](crate::http::cache_info::UpstreamCacheStatus::ALL).
-    pub(crate) by_status: [Counter; 7],
-    /// Requests that were served from the fill of another request.
-    pub(crate) collapsed: Counter,
-    /// Responses that were stored.
-    pub(crate) stored: Counter,
-    /// Failed operations of the disk.
-    pub(crate) failed: Counter,
-    /// Files that were no entries: damaged, truncated, or foreign.
-    pub(crate) damaged: Counter,
-    /// Entries removed as inactive.
-    pub(crate) inactive: Counter,
-    /// Entries evicted for want of room.
-    pub(crate) evicted: Counter,
-    /// Entries removed by purges.
-    pub(crate) purged: Counter,
+    pub(crate) store: EntryStore,
 }
 
 impl Cache {
@@ -222,7 +167,7 @@ impl Cache {
         let previous = cx.previous::<Self>(&name);
         let is_other_store = |before: &Self| {
             before.place.is_where(&place)
-                && (before.zone.segments.is_some() != (place.store != CacheStore::Files)
+                && (!before.zone.store.is_of(place.store)
                     || place.members.is_empty() && before.place.device != place.device)
         };
         if previous.iter().flat_map(|before| before.parts()).any(is_other_store) {
@@ -368,6 +313,19 @@ impl Cache {
         }
     }
 
+    /// The cache as its store sees it, for operations on `disk`.
+    pub(crate) fn context<'a>(&'a self, disk: &'a Disk) -> StoreContext<'a> {
+        let Self { place, zone, write_back_size, .. } = self;
+        StoreContext {
+            place,
+            disk,
+            held: zone.loaded(),
+            quotas: &zone.quotas,
+            counts: &zone.counts,
+            window: *write_back_size,
+        }
+    }
+
     /// Returns the index, if it is loaded.
     pub(crate) fn index(&self) -> Option<&Arc<Index>> {
         self.zone.loaded().map(|held| &held.index)
@@ -400,7 +358,7 @@ impl Cache {
         let subject = Subject { kind: "cache eviction", id: event_loop.index as u64 };
         event_loop.connections.spawn_counted(subject, async move {
             // If it stays, the next start finds it.
-            let _ = cache.remove(&disk, gone).await;
+            let _ = cache.zone.store.remove(cache.context(&disk), gone).await;
         });
     }
 
@@ -439,6 +397,7 @@ impl Cache {
 
 impl CacheZone {
     pub(crate) fn new(place: &CachePath) -> Self {
+        let store = EntryStore::of(place);
         Self {
             id: ZoneId::new(),
             held: OnceCell::new(),
@@ -451,7 +410,7 @@ impl CacheZone {
             counts: ZoneCounters::default(),
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
-            is_restored: AtomicBool::new(false),
+            is_restored: AtomicBool::new(!store.has_records()),
             restored: Notify::new(),
             record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),
@@ -460,11 +419,8 @@ impl CacheZone {
             hedges: Hedges::default(),
             member: MemberZone::new(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
-            removals: AtomicU64::new(0),
-            puts: PutQueue::default(),
-            placed: Notify::new(),
             quotas: Quotas::default(),
-            segments: SegmentStore::of(place),
+            store,
         }
     }
 
@@ -476,7 +432,7 @@ impl CacheZone {
 
     /// Returns true until the snapshots have been read, if responses may be in segments.
     pub(crate) fn is_restoring(&self) -> bool {
-        self.segments.is_some() && !self.is_restored.load(SeqCst)
+        !self.is_restored.load(SeqCst)
     }
 
     /// Waits until the snapshot has been read, for [`RESTORE_WAIT`] at most, if responses may be in segments: until then the index
@@ -501,9 +457,7 @@ impl CacheZone {
     /// Changes size and policy; entries stay until their room is needed.
     pub(crate) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
-        if let (Some(store), CacheStore::Log(size)) = (&self.segments, place.store) {
-            store.configure(size, place.direct);
-        }
+        self.store.configure(place);
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);
             held.index.set_policy(place.policy);
@@ -512,9 +466,7 @@ impl CacheZone {
 
     /// Bytes that the cache takes on its disk: of files that have an entry, and of all segments.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        let Some(ZoneIndex { index, .. }) = self.held.get() else { return 0 };
-        let segments = self.segments.as_ref().map_or(0, SegmentStore::bytes_on_disk);
-        index.bytes_on_disk().saturating_sub(index.packed_bytes()) + segments
+        self.held.get().map_or(0, |held| self.store.bytes_on_disk(&held.index))
     }
 
     /// Returns index and purges, if they are loaded.

@@ -64,13 +64,6 @@ impl Cache {
         if is_counted { None } else { self.count_in_quota(key, claim) }
     }
 
-    /// Counts a response no more that has left the index, unless another one has its key.
-    pub(crate) fn forget_in_quota(&self, key: Key) {
-        if let Some(index) = self.index() {
-            self.zone.quotas.forget(index, key);
-        }
-    }
-
     /// Path of the file with the owners of responses.
     pub(crate) fn quotas_path(&self) -> CString {
         let dir = self.place.dir.to_bytes();

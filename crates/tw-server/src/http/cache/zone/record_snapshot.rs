@@ -5,10 +5,11 @@ use std::ffi::CString;
 use std::fmt;
 
 use tw_cache::{Key, RecordSnapshot, SNAPSHOT_BLOCK_SIZE};
-use tw_disk::{Account, Disk, JobClass, JobSource, OpenOptions};
+use tw_disk::{Account, Disk, JobClass, JobSource};
 use tw_log::{Level, Text};
 
-use super::{Cache, ZoneIndex, seeds};
+use super::{Cache, seeds};
+use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
 use crate::http::cache::time::seconds;
 
@@ -17,20 +18,7 @@ pub(crate) const NAME: &str = "pages";
 impl Cache {
     /// Looks for the snapshot of the records.
     pub(crate) async fn find_record_snapshot(&self, disk: &Disk) -> FoundRecordSnapshot {
-        if self.zone.segments.is_none() {
-            return FoundRecordSnapshot::Missing;
-        }
-        let path = self.record_snapshot_path();
-        let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
-        let opened = disk.open_and_read(&mut account, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
-        match opened {
-            Ok((file, first)) => match RecordSnapshot::open(&first) {
-                Ok(snapshot) => FoundRecordSnapshot::Open(OpenRecordSnapshot { snapshot, file }),
-                Err(why) => FoundRecordSnapshot::Invalid(why),
-            },
-            Err(error) if error.is_absent() => FoundRecordSnapshot::Missing,
-            Err(error) => FoundRecordSnapshot::Unreadable(error),
-        }
+        self.zone.store.find_record_snapshot(disk, &self.record_snapshot_path()).await
     }
 
     /// Uses this snapshot of the records from now on. Returns the random numbers that the index must have, which is made next.
@@ -65,14 +53,12 @@ impl Cache {
         let Some(OpenRecordSnapshot { snapshot, file }) = self.zone.record_snapshot.get() else {
             return self.zone.wait_restored().await;
         };
-        let (Some(held), Some(disk), Some(store)) = (self.zone.loaded(), disk(), &self.zone.segments) else {
-            return false;
-        };
+        let (Some(held), Some(disk)) = (self.zone.loaded(), disk()) else { return false };
         let Some(block) = snapshot.block_of(&held.index, key) else {
             // Another task may have added it since.
             return true;
         };
-        if store.list(disk).await.is_err() {
+        if self.zone.store.list_segments(disk).await.is_err() {
             return false;
         }
         let mut account = Account::new(JobClass::Hit, JobSource::of(&key.0));
@@ -92,11 +78,12 @@ impl Cache {
         block: u32,
         bytes: &[u8],
     ) -> Option<u64> {
-        let store = self.zone.segments.as_ref()?;
+        let store = &self.zone.store;
         let rows = snapshot.rows(block, bytes);
         let now = seconds(tw_rt::clock::unix().secs);
         let some = rows.as_deref().unwrap_or_default();
-        let added = held.index.restore_records(snapshot, block, some, |segment| store.has(segment), now);
+        let added =
+            held.index.restore_records(snapshot, block, some, |segment| store.has_segment(segment), now);
         rows.map(|_| added)
     }
 

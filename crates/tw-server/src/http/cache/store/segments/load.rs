@@ -3,10 +3,19 @@
 use tw_cache::segment::{BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentRow, decode_table, scan};
 use tw_disk::{Account, Disk, DiskError};
 
-use super::{OpenSegment, OpenedSegment, RecordRead, SegmentStore, is_body_whole};
+use super::{OpenSegment, OpenedSegment, SegmentStore, is_body_whole};
+use crate::http::cache::store::EntryRead;
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
+/// Rows of a segment.
+#[derive(Default)]
+pub(crate) struct SegmentTable {
+    pub(crate) rows: Vec<SegmentRow>,
+    /// Damage that was found; the rows are those of records that are whole.
+    pub(crate) damage: Option<SegmentError>,
+}
+
 impl SegmentStore {
     /// Rows of a segment: from its table, or from a scan of its records if there is no table, or a damaged one.
     pub(super) async fn rows(
@@ -15,20 +24,20 @@ impl SegmentStore {
         account: &mut Account,
         number: u32,
     ) -> Result<Vec<SegmentRow>, DiskError> {
-        Ok(self.rows_of(disk, account, number).await?.0)
+        Ok(self.table(disk, account, number).await?.rows)
     }
 
     /// Rows of a segment, and the damage that was found.
-    pub(crate) async fn rows_of(
+    pub(crate) async fn table(
         &self,
         disk: &Disk,
         account: &mut Account,
         number: u32,
-    ) -> Result<(Vec<SegmentRow>, Option<SegmentError>), DiskError> {
+    ) -> Result<SegmentTable, DiskError> {
         let open = match self.open(disk, account, number).await? {
             OpenedSegment::Open(open) => open,
-            OpenedSegment::Nothing => return Ok((Vec::new(), None)),
-            OpenedSegment::Damaged(why) => return Ok((Vec::new(), Some(why))),
+            OpenedSegment::Nothing => return Ok(SegmentTable::default()),
+            OpenedSegment::Damaged(why) => return Ok(SegmentTable { rows: Vec::new(), damage: Some(why) }),
         };
         let mut damage = None;
         if let Some(table) = open.header.table {
@@ -40,7 +49,7 @@ impl SegmentStore {
                 false => Vec::new(),
             };
             match decode_table(&bytes, &table) {
-                Ok(rows) => return Ok((rows, None)),
+                Ok(rows) => return Ok(SegmentTable { rows, damage: None }),
                 Err(why) => damage = Some(why),
             }
         }
@@ -51,13 +60,13 @@ impl SegmentStore {
         for row in rows.drain(..) {
             let record = (Some(row.key), row.address(number));
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
-            if let RecordRead::Entry(found) = self.read(disk, account, record, max).await?
+            if let EntryRead::Entry(found) = self.read(disk, account, record, max).await?
                 && is_body_whole(&found.meta, &found.first)
             {
                 whole.push(row);
             }
         }
-        Ok((whole, damage))
+        Ok(SegmentTable { rows: whole, damage })
     }
 }
 

@@ -40,7 +40,9 @@ use device::{DevicePlace, LeasedBytes, SlotLease};
 pub(crate) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
 pub(crate) use append::{AppendQueue, AppendTarget, Appended};
-pub(crate) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
+pub(crate) use free::FreedSegment;
+pub(crate) use load::SegmentTable;
+pub(crate) use record::{HEAD_READ, RecordPlace, is_body_whole};
 
 /// Name of the directory below that of the cache.
 pub(crate) const NAME: &str = "segments";

@@ -1,42 +1,21 @@
 //! One record: read for a hit or a check, updated after a validation, marked as removed.
 
 use bytes::Bytes;
-use tw_cache::format::{self, BlockSums, BodySums, FormatError, Meta};
+use tw_cache::format::{self, BlockSums, BodySums, Meta};
 use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
-use tw_cache::{Index, Key, SegmentAddress};
-use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
+use tw_cache::{Index, Key, RemovedEntry, SegmentAddress};
+use tw_disk::{Account, Disk, DiskError, Durable, JobClass, JobSource};
 
 use super::SegmentStore;
+use crate::http::cache::store::commit::ValidatedFile;
+use crate::http::cache::store::context::StoreContext;
+use crate::http::cache::store::{EntryRead, HeadWrite, NewHead, ReadEntry, Store};
 
-/// Result of reading a record.
-pub(crate) enum RecordRead {
-    Entry(Box<FoundRecord>),
-    /// There is no such record, or it was removed.
-    Missing,
-    /// The record is that of this key.
-    Another(Key),
-    Damaged(FormatError),
-}
-
-/// Record that was read.
-pub(crate) struct FoundRecord {
-    pub(crate) key: Key,
-    pub(crate) meta: Meta,
-    pub(crate) file: File,
-    /// Offset of the entry in the file.
-    pub(crate) offset: u64,
-    /// Length of head and body.
-    pub(crate) len: u64,
-    /// Begin of the entry, as far as it was read.
-    pub(crate) first: Bytes,
-}
-
-/// New head of a record after a validation.
-pub(crate) struct RecordHead {
-    pub(crate) prefix: RecordPrefix,
-    pub(crate) head: Vec<u8>,
-    /// True if the disk has to have it before it counts.
-    pub(crate) is_durable: bool,
+/// Address of a record.
+pub(crate) struct RecordPlace {
+    /// Key of the record; `None` for any.
+    pub(crate) key: Option<Key>,
+    pub(crate) address: SegmentAddress,
 }
 
 /// Length of the part of a record that is in front of the entry.
@@ -52,18 +31,18 @@ impl SegmentStore {
         account: &mut Account,
         (key, address): (Option<Key>, SegmentAddress),
         max: usize,
-    ) -> Result<RecordRead, DiskError> {
+    ) -> Result<EntryRead, DiskError> {
         let opened = self.open(disk, account, address.segment).await?;
-        let Some(open) = opened.segment() else { return Ok(RecordRead::Missing) };
+        let Some(open) = opened.segment() else { return Ok(EntryRead::Missing) };
         // The block that follows belongs to another record.
         let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
         let first = open.read(disk, account, address.offset(), want).await?;
         let prefix = match find(&first, &open.header, address) {
             Some(prefix) if key.is_some_and(|key| key != prefix.key) => {
-                return Ok(RecordRead::Another(prefix.key));
+                return Ok(EntryRead::Another(prefix.key));
             }
             Some(prefix) => prefix,
-            None => return Ok(RecordRead::Missing),
+            None => return Ok(EntryRead::Missing),
         };
         let len = prefix.len;
         let end = usize::try_from(len).unwrap_or(usize::MAX).saturating_add(PREFIX);
@@ -77,13 +56,13 @@ impl SegmentStore {
             }
         };
         if !is_whole {
-            return Ok(RecordRead::Missing);
+            return Ok(EntryRead::Missing);
         }
         let mut first = Bytes::from(first);
         first.truncate(end);
         let needed = match format::needed(first.get(PREFIX..).unwrap_or_default()) {
             Ok(needed) => needed,
-            Err(why) => return Ok(RecordRead::Damaged(why)),
+            Err(why) => return Ok(EntryRead::Damaged(why)),
         };
         let offset = address.offset() + PREFIX_SIZE;
         let mut entry = first.slice(PREFIX..);
@@ -94,29 +73,10 @@ impl SegmentStore {
         Ok(match format::decode(&entry, len) {
             Ok(meta) => {
                 let (key, file) = (prefix.key, open.file.clone());
-                RecordRead::Entry(Box::new(FoundRecord { key, meta, file, offset, len, first: entry }))
+                EntryRead::Entry(Box::new(ReadEntry { key, meta, file, offset, len, first: entry }))
             }
-            Err(why) => RecordRead::Damaged(why),
+            Err(why) => EntryRead::Damaged(why),
         })
-    }
-
-    /// Writes a new head over that of a record.
-    pub(crate) async fn update(
-        &self,
-        disk: &Disk,
-        account: &mut Account,
-        address: SegmentAddress,
-        update: RecordHead,
-    ) -> Result<(), DiskError> {
-        let Some(open) = self.open_to_write(disk, account, address.segment).await? else { return Ok(()) };
-        let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
-        bytes.extend(update.head);
-        bytes.drain(..MARK);
-        open.write(disk, account, address.offset() + MARK as u64, bytes).await?;
-        if update.is_durable {
-            disk.fsync(account, &open.file, Durable::Data).await?;
-        }
-        Ok(())
     }
 
     /// Marks the record of this key as removed, if there is one, or that of another key of which `index` has no other entry: a
@@ -143,6 +103,49 @@ impl SegmentStore {
         }
         // After the write: what is taken for a synchronization before it may not be part of that.
         self.note_unsynced(address, marked);
+        Ok(())
+    }
+}
+
+impl Store for SegmentStore {
+    type Place = RecordPlace;
+
+    async fn find(
+        &self,
+        cx: StoreContext<'_>,
+        account: &mut Account,
+        place: &RecordPlace,
+        max: usize,
+    ) -> Result<EntryRead, DiskError> {
+        self.read(cx.disk, account, (place.key, place.address), max).await
+    }
+
+    async fn rewrite_head(
+        &self,
+        cx: StoreContext<'_>,
+        account: &mut Account,
+        was: &ValidatedFile<'_>,
+        new: NewHead,
+    ) -> Result<HeadWrite, DiskError> {
+        let Some(address) = was.address else { return Ok(HeadWrite::Missing) };
+        let opened = self.open_to_write(cx.disk, account, address.segment).await?;
+        let Some(open) = opened else { return Ok(HeadWrite::Done) };
+        let mut bytes = new.prefix.encode(&open.header, address.block).to_vec();
+        bytes.extend(new.head);
+        bytes.drain(..MARK);
+        open.write(cx.disk, account, address.offset() + MARK as u64, bytes).await?;
+        if new.is_durable {
+            cx.disk.fsync(account, &open.file, Durable::Data).await?;
+        }
+        Ok(HeadWrite::Done)
+    }
+
+    async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
+        let Some(address) = gone.address else { return Ok(()) };
+        cx.forget_in_quota(gone.key);
+        let index = cx.index().map(|index| &**index);
+        self.mark_removed(cx.disk, index, gone.key, address).await?;
+        gone.deleted();
         Ok(())
     }
 }

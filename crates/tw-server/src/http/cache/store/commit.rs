@@ -1,11 +1,7 @@
-//! Disk operations of a cache: writing, updating and removing the files of entries.
+//! Writing, updating and removing entries, in files or in records.
 //!
 //! Because of the order of the steps, a crash at any of them loses one entry at most: a file is at its path before the index has
 //! its entry, an entry is removed before its file is, and a purge is confirmed when no crash can undo it.
-
-pub(crate) mod file_head;
-pub(crate) mod put_queue;
-pub(crate) mod temp_file;
 
 use std::fmt;
 use std::pin::pin;
@@ -19,20 +15,18 @@ use tw_cache::{
     Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Location, RemovedEntry,
     SegmentAddress, StoredEntry,
 };
-use tw_disk::{
-    Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, NewFile, OpenOptions,
-};
+use tw_disk::{Account, DiskError, Errno, File, JobClass, JobSource, NewFile};
 use tw_log::{Level, Text};
 
-use super::segments::{AppendTarget, Appended, RecordHead, SegmentStore};
+use super::context::StoreContext;
+use super::files::temp_file::{FillFile, WRITE_SIZE};
+use super::files::{is_same, on_disk};
+use super::segments::{AppendTarget, Appended, SegmentStore};
+use super::{EntryStore, HeadWrite, NewHead, Store};
+use crate::http::cache::cache_path::CachePath;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::Cache;
 use crate::http::local_future::boxed;
-use temp_file::{FillFile, WRITE_SIZE};
-
-/// Files take whole blocks of their disk.
-const BLOCK: u64 = 4096;
 
 /// Part of a body that the file does not have yet.
 pub(crate) struct BodyTail {
@@ -94,7 +88,7 @@ impl<'a> ValidatedFile<'a> {
 
 /// Place of an entry on the disk, for the log.
 pub(crate) struct StoredPlace<'a> {
-    pub(crate) cache: &'a Cache,
+    pub(crate) place: &'a CachePath,
     pub(crate) key: Key,
     /// Address of the record; `None` if it has a file of its own.
     pub(crate) address: Option<SegmentAddress>,
@@ -106,7 +100,7 @@ impl fmt::Display for StoredPlace<'_> {
             Some(SegmentAddress { segment, block, .. }) => {
                 write!(f, "record {block} of cache segment {segment:08}")
             }
-            None => write!(f, "cache file \"{}\"", Text(self.cache.place.path(self.key).to_bytes())),
+            None => write!(f, "cache file \"{}\"", Text(self.place.path(self.key).to_bytes())),
         }
     }
 }
@@ -120,44 +114,52 @@ impl Drop for PlacingFile<'_> {
     }
 }
 
-impl Cache {
+impl EntryStore {
+    /// The segments, with index and disk for appending, if the cache has any.
+    fn segments_to_append<'a>(
+        &'a self,
+        cx: StoreContext<'a>,
+    ) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
+        Some((self.segments.as_ref()?, cx.append_target()?))
+    }
+
     /// Writes more of a body; creates the file with its head if there is none.
     pub(crate) async fn write(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         meta: &Meta,
         claim: &Claim,
         tail: BodyTail,
     ) -> Result<FillFile, DiskError> {
-        let path = self.place.path(claim.key());
+        let path = cx.place.path(claim.key());
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let mut temp_file = match tail.temp_file {
             Some(temp_file) => temp_file,
             None => {
-                let temp = disk.create_beside(&mut account, &path, self.place.dir_len()).await?;
-                disk.write(&mut account, temp.file(), 0, encode(meta)).await?;
-                FillFile::new(temp, self.write_back_size)
+                let temp = cx.disk.create_beside(&mut account, &path, cx.place.dir_len()).await?;
+                cx.disk.write(&mut account, temp.file(), 0, encode(meta)).await?;
+                FillFile::new(temp, cx.window)
             }
         };
         let head = u64::from(meta.header_size);
         let (pieces, sums) = (tail.pieces, std::mem::take(&mut temp_file.sums));
         let add = move || add_sums(sums, pieces);
         let file = temp_file.temp.file();
-        temp_file.sums = disk.write_made(&mut account, file, head + tail.at, add).await?;
-        temp_file.advance(disk, &mut account, head + tail.len, needless(head, tail.needless)).await?;
+        temp_file.sums = cx.disk.write_made(&mut account, file, head + tail.at, add).await?;
+        temp_file.advance(cx.disk, &mut account, head + tail.len, needless(head, tail.needless)).await?;
         Ok(temp_file)
     }
 
     /// Stores a complete response. Returns the entry that was evicted for it, whose file the caller removes.
     pub(crate) async fn store(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         mut meta: Meta,
         claim: Claim,
         tail: BodyTail,
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let BodyTail { mut temp_file, at, mut pieces, len, needless: needless_len } = tail;
-        let path = self.place.path(claim.key());
+        let path = cx.place.path(claim.key());
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
         meta.body_len = Some(len);
@@ -171,35 +173,35 @@ impl Cache {
                 parts.push(table.into());
                 (parts, sum)
             };
-            let sum = disk.write_made(&mut account, file, head_len + at, end).await?;
+            let sum = cx.disk.write_made(&mut account, file, head_len + at, end).await?;
             // Length and checksum are known now.
             let patch = format::patch(meta.key, claim.sequence(), len, sum);
-            disk.write(&mut account, file, patch.at, patch.bytes).await?;
-            temp_file.finish(disk, &mut account, known.len, needless(head_len, needless_len)).await?;
+            cx.disk.write(&mut account, file, patch.at, patch.bytes).await?;
+            temp_file.finish(cx.disk, &mut account, known.len, needless(head_len, needless_len)).await?;
         }
         // `None`: it was purged, or a younger one is stored.
-        let placing = PlacingFile(&self.zone.placed);
+        let placing = PlacingFile(&self.files.placed);
         let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
-        if let Some((store, target)) = self.append_target(disk)
+        if let Some((store, target)) = self.segments_to_append(cx)
             && temp_file.is_none()
             && known.len <= store.entry_max()
         {
             // A file is stored without the room for it.
-            return boxed(|| self.append(store, target, commit, meta, pieces)).await;
+            return boxed(|| self.append(cx, store, target, commit, meta, pieces)).await;
         }
         match temp_file {
             Some(FillFile { temp, .. }) => {
-                disk.name(&mut account, temp, &path).await?;
+                cx.disk.name(&mut account, temp, &path).await?;
             }
             None => {
                 let make = Box::new(move || whole_file(meta, pieces));
                 let file = NewFile { path, make };
-                self.zone.puts.put(disk, &mut account, self.place.dir_len(), file).await?;
+                self.files.puts.put(cx.disk, &mut account, cx.place.dir_len(), file).await?;
             }
         }
-        let stored = self.enter(disk, commit, known.location(), known.valid_until).await?;
+        let stored = self.enter(cx, commit, known.location(), known.valid_until).await?;
         drop(placing);
-        self.zone.counts.stored.add(u64::from(stored.is_some()));
+        cx.counts.stored.add(u64::from(stored.is_some()));
         Ok(stored.flatten())
     }
 
@@ -207,7 +209,7 @@ impl Cache {
     /// damaged: the caller removes the file.
     pub(crate) async fn refresh(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         mut meta: Meta,
         was: ValidatedFile<'_>,
         claim: Claim,
@@ -217,75 +219,51 @@ impl Cache {
         let mut head = Vec::new();
         match format::encode(&meta, &mut head) {
             Ok(()) => {}
-            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim, log).await,
+            Err(EncodeError::NoRoom) => return self.copy(cx, meta, was, claim, log).await,
             // No file has room for it: the next request validates again.
             Err(_) => return Ok(None),
         }
         let key = claim.key();
-        let path = self.place.path(key);
+        let path = cx.place.path(key);
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-        let _placing = PlacingFile(&self.zone.placed);
-        let may_be_purged = self.may_be_purged(key);
-        let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
+        let _placing = PlacingFile(&self.files.placed);
+        let may_be_purged = may_be_purged(cx, key);
+        let Some(commit) = commit_to(cx, claim, &was) else { return Ok(None) };
         if was.address.is_some() {
             commit.set_varies(!meta.vary.is_empty());
         }
         // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
-        let written = match (was.address, &self.zone.segments) {
-            (Some(address), Some(store)) => {
-                let prefix = prefix(key, &meta);
-                let update = RecordHead { prefix, head, is_durable: may_be_purged };
-                store.update(disk, &mut account, address, update).await
-            }
-            _ => {
-                let file = match disk.open(&mut account, &path, &OpenOptions::READ_WRITE).await {
-                    Ok(file) => file,
-                    Err(error) if error.errno() == Some(Errno::NOENT) => {
-                        // It was evicted meanwhile, or somebody else has removed it.
-                        drop(commit);
-                        if let Some(index) = self.index() {
-                            index.remove_missing(key, was.sequence);
-                        }
-                        return Ok(None);
-                    }
-                    Err(error) => return Err(error),
-                };
-                if !is_same(file.meta(), was.file.meta()) {
-                    // Another file has been put there.
-                    return Ok(None);
+        let new_head = NewHead { prefix: prefix(key, &meta), head, is_durable: may_be_purged };
+        let written = match self.rewrite_head(cx, &mut account, &was, new_head).await {
+            Ok(HeadWrite::Done) => Ok(()),
+            Ok(HeadWrite::Missing) => {
+                drop(commit);
+                if let Some(index) = cx.index() {
+                    index.remove_missing(key, was.sequence);
                 }
-                let mut written = disk.write(&mut account, &file, 0, head).await.map(|_| ());
-                if may_be_purged && written.is_ok() {
-                    written = disk.fsync(&mut account, &file, Durable::Data).await;
-                }
-                written
+                return Ok(None);
             }
+            Ok(HeadWrite::Replaced) => return Ok(None),
+            Err(error) => Err(error),
         };
         if let Err(error) = written {
             // Its head is undefined now; loops with the old one in memory must not use that until a restart.
             drop(commit);
-            if let Some(gone) = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
-                let _ = self.remove(disk, gone).await;
+            if let Some(gone) = cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
+                let _ = self.remove(cx, gone).await;
             }
             return Err(error);
         }
         let known = StoredFile::of(&meta);
         let location = was.address.map_or_else(|| known.location(), Location::from);
-        Ok(self.enter(disk, commit, location, known.valid_until).await?.flatten())
-    }
-
-    /// Returns true if there were purges since the entry with this key was stored or checked.
-    fn may_be_purged(&self, key: Key) -> bool {
-        self.zone
-            .loaded()
-            .is_some_and(|held| held.index.peek(key).is_none_or(|found| found.checked < held.purges.latest()))
+        Ok(self.enter(cx, commit, location, known.valid_until).await?.flatten())
     }
 
     /// Waits for the permit to put a file at its path, behind another fill of the same key: a younger response is not lost
     /// because an older one is being stored.
     async fn commit_in_turn(&self, mut claim: Claim) -> Option<Commit> {
         loop {
-            let mut placed = pin!(self.zone.placed.notified());
+            let mut placed = pin!(self.files.placed.notified());
             placed.as_mut().enable();
             claim = match claim.try_commit() {
                 Ok(commit) => return Some(commit),
@@ -296,20 +274,11 @@ impl Cache {
         }
     }
 
-    /// Returns the permit to change the file of an entry, if that is still the same: another head belongs to another body.
-    fn commit_to(&self, claim: Claim, was: &ValidatedFile<'_>) -> Option<Commit> {
-        let key = claim.key();
-        let commit = claim.commit().ok()?;
-        let found = self.index()?.peek(key)?;
-        let is_same = (found.sequence, found.address) == (was.sequence, was.address);
-        (found.holds == EntryState::File && is_same).then_some(commit)
-    }
-
     /// Copies the entry to a new file: the head has no room in the old one, or nginx has written that. The body is compared with its
     /// checksums, so that damage does not get new ones.
     async fn copy(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         mut meta: Meta,
         was: ValidatedFile<'_>,
         claim: Claim,
@@ -319,35 +288,35 @@ impl Cache {
         let sum_before = meta.body_sum;
         (meta.header_size, meta.writer) = (header_size, MadeBy::Tailwater);
         (meta.body_len, meta.body_sum) = (None, Some(0));
-        let path = self.place.path(claim.key());
+        let path = cx.place.path(claim.key());
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let whole = Meta { body_len: Some(was.len), ..meta.clone() };
-        if let Some((store, target)) = self.append_target(disk)
+        if let Some((store, target)) = self.segments_to_append(cx)
             && was.address.is_some()
             && StoredFile::of(&whole).len <= store.entry_max()
         {
             // At most RECORD_MAX.
             let room = vec![0; was.len as usize];
-            let body = disk.read(&mut account, was.file, was.body_offset, room).await?;
+            let body = cx.disk.read(&mut account, was.file, was.body_offset, room).await?;
             if body.len() as u64 != was.len {
                 return Ok(None);
             }
             let (body, sums) = add_sums(BodySums::default(), vec![body.into()]);
             if sum_before.is_some_and(|before| before != sums.finish().sum) {
-                return Ok(self.drop_damaged(claim.key(), &was, log));
+                return Ok(drop_damaged(cx, claim.key(), &was, log));
             }
-            let _placing = PlacingFile(&self.zone.placed);
-            let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-            return boxed(|| self.append(store, target, commit, whole, body)).await;
+            let _placing = PlacingFile(&self.files.placed);
+            let Some(commit) = commit_to(cx, claim, &was) else { return Ok(None) };
+            return boxed(|| self.append(cx, store, target, commit, whole, body)).await;
         }
-        let temp = disk.create_beside(&mut account, &path, self.place.dir_len()).await?;
-        disk.write(&mut account, temp.file(), 0, encode(&meta)).await?;
-        let mut temp_file = FillFile::new(temp, self.write_back_size);
+        let temp = cx.disk.create_beside(&mut account, &path, cx.place.dir_len()).await?;
+        cx.disk.write(&mut account, temp.file(), 0, encode(&meta)).await?;
+        let mut temp_file = FillFile::new(temp, cx.window);
         let mut at = 0;
         while at < was.len {
             // At most WRITE_SIZE.
             let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
-            let piece = disk.read(&mut account, was.file, was.body_offset + at, room).await?;
+            let piece = cx.disk.read(&mut account, was.file, was.body_offset + at, room).await?;
             if piece.is_empty() {
                 // The file was truncated.
                 return Ok(None);
@@ -355,55 +324,31 @@ impl Cache {
             let (len, sums) = (piece.len() as u64, std::mem::take(&mut temp_file.sums));
             let add = move || add_sums(sums, vec![Bytes::from(piece)]);
             let file = temp_file.temp.file();
-            temp_file.sums = disk.write_made(&mut account, file, u64::from(header_size) + at, add).await?;
+            temp_file.sums = cx.disk.write_made(&mut account, file, u64::from(header_size) + at, add).await?;
             at += len;
-            temp_file.advance(disk, &mut account, u64::from(header_size) + at, 0).await?;
+            temp_file.advance(cx.disk, &mut account, u64::from(header_size) + at, 0).await?;
         }
         let FinishedSums { sum, table } = std::mem::take(&mut temp_file.sums).finish();
         if sum_before.is_some_and(|before| before != sum) {
-            return Ok(self.drop_damaged(claim.key(), &was, log));
+            return Ok(drop_damaged(cx, claim.key(), &was, log));
         }
         (meta.body_len, meta.body_sum) = (Some(at), Some(sum));
         let file = temp_file.temp.file();
-        disk.write(&mut account, file, u64::from(header_size) + at, table).await?;
+        cx.disk.write(&mut account, file, u64::from(header_size) + at, table).await?;
         let patch = format::patch(meta.key, meta.sequence, at, sum);
-        disk.write(&mut account, file, patch.at, patch.bytes).await?;
-        temp_file.finish(disk, &mut account, meta.stored_len().unwrap_or(at), 0).await?;
-        let _placing = PlacingFile(&self.zone.placed);
-        let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        disk.name(&mut account, temp_file.temp, &path).await?;
+        cx.disk.write(&mut account, file, patch.at, patch.bytes).await?;
+        temp_file.finish(cx.disk, &mut account, meta.stored_len().unwrap_or(at), 0).await?;
+        let _placing = PlacingFile(&self.files.placed);
+        let Some(commit) = commit_to(cx, claim, &was) else { return Ok(None) };
+        cx.disk.name(&mut account, temp_file.temp, &path).await?;
         let known = StoredFile::of(&meta);
-        Ok(self.enter(disk, commit, known.location(), known.valid_until).await?.flatten())
-    }
-
-    /// Removes an entry whose body is damaged from the index, and logs that. Returns it: the caller removes its file.
-    fn drop_damaged(
-        &self,
-        key: Key,
-        was: &ValidatedFile<'_>,
-        log: &dyn Fn(Level, fmt::Arguments<'_>),
-    ) -> Option<RemovedEntry> {
-        let (place, why) = (StoredPlace { cache: self, key, address: was.address }, FormatError::Body);
-        log(Level::Crit, format_args!("{place} is damaged: {why}"));
-        let gone = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
-        self.zone.counts.damaged.add(u64::from(gone.is_some()));
-        gone
-    }
-
-    /// Index and disk for appending to segments, if the cache has any.
-    pub(crate) fn append_target<'a>(
-        &'a self,
-        disk: &'a Disk,
-    ) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
-        let (store, held) = (self.zone.segments.as_ref()?, self.zone.loaded()?);
-        let (index, created) = (&held.index, held.purges.sequence().last());
-        let (window, quotas) = (self.write_back_size, &self.zone.quotas);
-        Some((store, AppendTarget { index, disk, created, window, quotas }))
+        Ok(self.enter(cx, commit, known.location(), known.valid_until).await?.flatten())
     }
 
     /// Stores a response in a segment. Returns the entry that was evicted for it.
     async fn append(
         &self,
+        cx: StoreContext<'_>,
         store: &SegmentStore,
         target: AppendTarget<'_>,
         commit: Commit,
@@ -415,12 +360,12 @@ impl Cache {
         // A fraction of a millisecond for the checksums: a record has at most RECORD_MAX.
         let pieces = whole_file(meta, body);
         let Appended { is_stored, gone } = store.store(target, commit, prefix, pieces).await?;
-        self.zone.counts.stored.add(u64::from(is_stored));
+        cx.counts.stored.add(u64::from(is_stored));
         let mut pushed_out = None;
         for gone in gone {
             match gone.key == prefix.key {
                 // The response that was replaced.
-                true => self.remove(target.disk, gone).await?,
+                true => self.remove(cx, gone).await?,
                 false => pushed_out = Some(gone),
             }
         }
@@ -431,7 +376,7 @@ impl Cache {
     /// was purged meanwhile, and is removed.
     async fn enter(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         commit: Commit,
         location: Location,
         valid_until: u32,
@@ -445,25 +390,25 @@ impl Cache {
         match (stored, location.address()) {
             (Ok(StoredEntry { pushed_out, replaced }), address) => {
                 if let Some(replaced) = replaced {
-                    self.remove(disk, replaced).await?;
+                    self.remove(cx, replaced).await?;
                 }
                 // Its segment may have been freed meanwhile.
-                if let (Some(address), Some((store, target))) = (address, self.append_target(disk))
+                if let (Some(address), Some((store, target))) = (address, self.segments_to_append(cx))
                     && !store.has(address.segment)
                 {
                     target.index.remove_missing_record(key, address);
                 }
                 Ok(Some(pushed_out))
             }
-            (Err(_purged), Some(address)) => match &self.zone.segments {
-                Some(store) => store.mark_removed(disk, None, key, address).await.map(|()| None),
+            (Err(_purged), Some(address)) => match &self.segments {
+                Some(store) => store.mark_removed(cx.disk, None, key, address).await.map(|()| None),
                 None => Ok(None),
             },
             (Err(_purged), None) => {
-                let path = self.place.path(key);
-                self.zone.removals.fetch_add(1, SeqCst);
+                let path = cx.place.path(key);
+                self.files.removals.fetch_add(1, SeqCst);
                 let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-                match disk.unlink(&mut account, &path).await {
+                match cx.disk.unlink(&mut account, &path).await {
                     Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
                     _ => Ok(None),
                 }
@@ -471,47 +416,15 @@ impl Cache {
         }
     }
 
-    /// Removes a file that no entry refers to, which may have been that of `gone`. Returns true if there was one.
+    /// Removes a file that no entry refers to, as [`FileStore::remove_file`] does.
     pub(crate) async fn remove_file(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         account: &mut Account,
         key: Key,
-        mut gone: Option<RemovedEntry>,
+        gone: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
-        self.forget_in_quota(key);
-        loop {
-            // Before the removal: a search that finds the file until then checks whether it is still there.
-            self.zone.removals.fetch_add(1, SeqCst);
-            let was_there = match disk.unlink(account, &self.place.path(key)).await {
-                Ok(()) => true,
-                Err(error) if error.errno() == Some(Errno::NOENT) => false,
-                // The file may still be there, and so does `gone` stay.
-                Err(error) => return Err(error),
-            };
-            // And after it: a search that has found it meanwhile checks, too, unless its entry is removed here.
-            self.zone.removals.fetch_add(1, SeqCst);
-            if let Some(gone) = gone {
-                gone.deleted();
-            }
-            gone = self.index().and_then(|index| index.unlinked(key));
-            if gone.is_none() {
-                return Ok(was_there);
-            }
-        }
-    }
-
-    /// Removes the file or the record of an entry that has left the index.
-    pub(crate) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
-        if let (Some(address), Some(store)) = (gone.address, &self.zone.segments) {
-            let index = self.index().map(|index| &**index);
-            self.forget_in_quota(gone.key);
-            store.mark_removed(disk, index, gone.key, address).await?;
-            gone.deleted();
-            return Ok(());
-        }
-        let mut account = Account::new(JobClass::Evict, JobSource::NONE);
-        self.remove_file(disk, &mut account, gone.key, Some(gone)).await.map(|_| ())
+        self.files.remove_file(cx, account, key, gone).await
     }
 
     /// Adds an entry found on the disk when `removals` files had been removed; `file` is its file, if that was opened. A file
@@ -519,7 +432,7 @@ impl Cache {
     /// removes.
     pub(crate) async fn admit(
         &self,
-        disk: &Disk,
+        cx: StoreContext<'_>,
         index: &Index,
         known: &LoadedEntry,
         file: Option<&File>,
@@ -527,9 +440,9 @@ impl Cache {
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let now = seconds(tw_rt::clock::unix().secs);
         let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
-        if self.zone.removals.load(SeqCst) != removals {
+        if self.files.removals.load(SeqCst) != removals {
             let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-            let is_there = match disk.stat(&mut account, &self.place.path(known.key)).await {
+            let is_there = match cx.disk.stat(&mut account, &cx.place.path(known.key)).await {
                 Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
                 Err(error) => return Err(error),
@@ -542,9 +455,32 @@ impl Cache {
     }
 }
 
-/// Returns true if both are the same file. One of them has to be open: until then its inode number is not reused.
-pub(crate) fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
-    (one.dev, one.ino) == (other.dev, other.ino)
+/// Returns true if there were purges since the entry with this key was stored or checked.
+fn may_be_purged(cx: StoreContext<'_>, key: Key) -> bool {
+    cx.held.is_some_and(|held| held.index.peek(key).is_none_or(|found| found.checked < held.purges.latest()))
+}
+
+/// Returns the permit to change the file of an entry, if that is still the same: another head belongs to another body.
+fn commit_to(cx: StoreContext<'_>, claim: Claim, was: &ValidatedFile<'_>) -> Option<Commit> {
+    let key = claim.key();
+    let commit = claim.commit().ok()?;
+    let found = cx.index()?.peek(key)?;
+    let is_same = (found.sequence, found.address) == (was.sequence, was.address);
+    (found.holds == EntryState::File && is_same).then_some(commit)
+}
+
+/// Removes an entry whose body is damaged from the index, and logs that. Returns it: the caller removes its file.
+fn drop_damaged(
+    cx: StoreContext<'_>,
+    key: Key,
+    was: &ValidatedFile<'_>,
+    log: &dyn Fn(Level, fmt::Arguments<'_>),
+) -> Option<RemovedEntry> {
+    let (place, why) = (StoredPlace { place: cx.place, key, address: was.address }, FormatError::Body);
+    log(Level::Crit, format_args!("{place} is damaged: {why}"));
+    let gone = cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
+    cx.counts.damaged.add(u64::from(gone.is_some()));
+    gone
 }
 
 /// Prefix of a record with this head.
@@ -580,11 +516,6 @@ fn whole_file(mut meta: Meta, body: Vec<Bytes>) -> Vec<Bytes> {
 /// Length of a file's beginning that can leave memory, if `len` bytes of its body can: the head shares their pages.
 fn needless(head: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { head.saturating_add(len) }
-}
-
-/// Bytes that a file takes on the disk.
-pub(crate) fn on_disk(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK)
 }
 
 /// End of a response's validity, as the index has it.

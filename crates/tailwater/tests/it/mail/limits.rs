@@ -1,0 +1,68 @@
+//! Access rules, limits by address and user, variables and logs of sessions.
+
+use super::{AuthServer, LineClient, MailServer, start};
+
+const GREETING: &str = "+OK POP3 ready";
+
+#[test]
+fn denied_clients_get_no_greeting() {
+    let auth = AuthServer::accepting(([127, 0, 0, 1], 1).into());
+    let server = start(&format!(
+        "auth_http http://{}/; deny 127.0.0.0/8; server {{ listen 127.0.0.1:{{port}}; protocol pop3; }}",
+        auth.addr
+    ));
+    let mut client = LineClient(tw_testkit::Client::connect(server.addr()).unwrap());
+    client.is_closed();
+    server.wait_error_log("access forbidden by rule").unwrap();
+}
+
+#[test]
+fn sessions_of_one_user_are_limited() {
+    let backend = MailServer::pop3();
+    let auth = AuthServer::accepting(backend.addr);
+    let server = start(&format!(
+        "auth_http http://{}/; limit_conn_zone $mail_user zone=users:64k; limit_conn users 1;
+         server {{ listen 127.0.0.1:{{port}}; protocol pop3; }}",
+        auth.addr
+    ));
+    let login = |user: &str, expected: &str| {
+        let mut client = LineClient::connect(&server, GREETING);
+        client.asks(&format!("USER {user}"), "+OK");
+        client.asks("PASS secret", expected);
+        client
+    };
+    let first = login("a", "+OK PASS");
+    login("a", "-ERR internal server error").is_closed();
+    let other = login("b", "+OK PASS");
+    server.wait_error_log("limiting connections by zone \"users\"").unwrap();
+    drop((first, other));
+    server.wait_error_log("proxied session done").unwrap();
+}
+
+#[test]
+fn access_log_has_facts_of_the_session() {
+    let backend = MailServer::pop3();
+    let auth = AuthServer::accepting(backend.addr);
+    let server = start(&format!(
+        "auth_http http://{}/;
+         log_format j escape=json '{{\"user\":\"$mail_user\",\"protocol\":\"$protocol\",\"status\":$status,'
+             '\"method\":\"$mail_auth_method\",\"attempts\":$mail_login_attempts,\"to\":\"$upstream_addr\"}}';
+         access_log logs/access.log j;
+         server {{ listen 127.0.0.1:{{port}}; protocol pop3; }}",
+        auth.addr
+    ));
+    let mut client = LineClient::connect(&server, GREETING);
+    client.asks("USER quo\"te", "+OK");
+    client.asks("PASS secret", "+OK PASS");
+    drop(client);
+    let lines = server.access_log(1).unwrap();
+    let expected = format!(
+        "{{\"user\":\"quo\\\"te\",\"protocol\":\"pop3\",\"status\":200,\"method\":\"plain\",\"attempts\":1,\"to\":\"{}\"}}",
+        backend.addr
+    );
+    assert_eq!(lines, [expected]);
+    let mut client = LineClient::connect(&server, GREETING);
+    client.asks("QUIT", "+OK");
+    let lines = server.access_log(2).unwrap();
+    assert!(lines[1].contains("\"status\":400"), "{lines:?}");
+}

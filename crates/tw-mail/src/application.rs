@@ -1,0 +1,101 @@
+//! `mail` on one loop.
+
+use std::cell::RefCell;
+use std::future::pending;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_connect::UpstreamConnections;
+use tw_connect::upstream_names::refresh_names;
+use tw_core::event_loop::{
+    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
+    ReceivedDatagram,
+};
+use tw_net::Addr;
+
+use crate::client::Client;
+use crate::config::{GenerationRef, LoopGeneration};
+use crate::phases;
+use crate::session::MailSession;
+
+/// Interval of looks for something unused: idle connections are closed by their pool.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// State of `mail` on one loop, beside the state that every protocol shares.
+pub struct MailLoop {
+    pub(crate) core: Rc<LoopCore>,
+    /// Connections to auth servers, and the choice among them.
+    pub(crate) upstreams: Rc<UpstreamConnections>,
+    generation: RefCell<Rc<LoopGeneration>>,
+}
+
+impl MailLoop {
+    /// Returns the configuration of new sessions.
+    pub(crate) fn generation(&self) -> Rc<LoopGeneration> {
+        self.generation.borrow().clone()
+    }
+
+    /// Returns true if sessions begin on this listening address.
+    pub fn listens_on(&self, address: &Addr) -> bool {
+        self.generation.borrow().listening.find(address).is_some()
+    }
+}
+
+impl Deref for MailLoop {
+    type Target = LoopCore;
+
+    fn deref(&self) -> &LoopCore {
+        &self.core
+    }
+}
+
+impl Application for MailLoop {
+    type Generation = GenerationRef;
+
+    fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
+        let upstreams = UpstreamConnections::new(core.clone());
+        Rc::new(Self { core, upstreams, generation: RefCell::new(LoopGeneration::new(generation)) })
+    }
+
+    fn set_generation(&self, generation: GenerationRef) {
+        self.generation.replace(LoopGeneration::new(generation));
+    }
+
+    // An `async fn` would hold the connection beside the session for as long as the session lasts.
+    fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> {
+        let AcceptedConnection { id, transport, peer, listen, .. } = connection;
+        let client = Client::new(id, peer, listen, self);
+        phases::run(client.map(|client| MailSession::new(client, transport)))
+    }
+
+    // Mail has no datagrams.
+    fn receive(self: &Rc<Self>, _: &Rc<DatagramListener>, _: &ReceivedDatagram<'_>) {}
+
+    fn receive_passed(self: &Rc<Self>, _: PassedDatagram) {}
+
+    fn take_over(self: &Rc<Self>, _: HandedSession) {}
+
+    fn stop_receiving(&self, _: &DatagramListener) {}
+
+    async fn run_background_tasks(self: Rc<Self>) {
+        self.refresh_names().await;
+        pending().await
+    }
+
+    fn sweep(&self) -> Duration {
+        SWEEP
+    }
+
+    fn close_files(&self) {}
+}
+
+impl MailLoop {
+    /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
+    async fn refresh_names(self: Rc<Self>) {
+        let generation = self.generation();
+        let loops = generation.process.main.worker_count().max(1);
+        let pool = generation.disks.default_disk().pool();
+        refresh_names(&generation.upstreams, (self.index, loops), pool, &generation.process.error_log).await;
+    }
+}

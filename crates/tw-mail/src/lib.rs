@@ -1,0 +1,54 @@
+//! The `mail` block: POP3, IMAP and SMTP up to the login, authentication over HTTP, and the relay to a mail server.
+//!
+//! ```text
+//! accept ─► Client ─► phases: PROXY protocol ─► access ─► TLS ─► greeting ─► commands ─► limits ─► login ─► relay ─► log
+//!                                                                             ▲  │                  │
+//!                                                                    STARTTLS └──┘                  ├─ auth_http: the auth server
+//!                                                                                                   └─ upstream: the mail server
+//! ```
+//! [`phases`] is the life of a session. The dialogues with clients ([`dialogue`]), with the auth server ([`auth_http`]) and with mail
+//! servers ([`upstream::login`]) have no I/O: bytes in, bytes and decisions out. Secrets of a login are wiped ([`secret`]), and no line
+//! of a log has them. A session keeps the generation it began with, so a reload never cuts it.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod application;
+pub mod auth_http;
+pub mod client;
+mod client_host;
+pub mod config;
+pub mod dialogue;
+mod handshake;
+pub mod imap;
+pub mod input;
+pub mod line;
+pub mod load;
+pub mod login_delay;
+pub mod phases;
+pub mod plan;
+pub mod pop3;
+pub mod protocol;
+pub mod sasl;
+pub mod secret;
+pub mod session;
+pub mod settings;
+pub mod smtp;
+#[cfg(test)]
+mod testing;
+pub mod upstream;
+pub mod variables;
+
+pub use application::MailLoop;
+pub use load::MailBlocks;
+pub use protocol::{Block, Mail};
+
+tw_base::limits! {
+    /// Limits of sessions of mail.
+    pub const LIMITS;
+
+    use settings::server::LIMITS;
+    use auth_http::LIMITS;
+    use upstream::LIMITS;
+    use phases::LIMITS;
+    use login_delay::LIMITS;
+}

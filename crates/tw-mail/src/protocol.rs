@@ -1,0 +1,84 @@
+//! `mail` as a protocol of configurations: its blocks, sessions and plans.
+
+use tw_conf::{ConfError, Contexts, MAIL, MAIL_SERVER, MAIL_UPSTREAM, Node};
+use tw_connect::{ConnectingProtocol, UpstreamBlock};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_tls_settings::SecureProtocol;
+use tw_upstream::TimeKind;
+
+use crate::dialogue::MailProtocol;
+use crate::plan::Plan;
+use crate::session::MailSession;
+use crate::settings::server::ServerSettings;
+
+/// The protocol.
+pub struct Mail;
+
+/// The block of `mail` that is being resolved.
+#[derive(Default)]
+pub struct Block {
+    /// Groups of auth servers, and the resolution of their names.
+    pub upstream: UpstreamBlock<Mail>,
+    /// `server_name` of the block.
+    pub server_name: Box<[u8]>,
+}
+
+impl Protocol for Mail {
+    const NAME: &'static str = "mail";
+    const CONTEXTS: Contexts = MAIL | MAIL_SERVER | MAIL_UPSTREAM;
+
+    type Session = MailSession;
+    type Plan = Plan;
+    type Core = ServerSettings;
+    type Block = Block;
+}
+
+impl SecureProtocol for Mail {
+    const ALPN: &'static [&'static [&'static [u8]]] = &[&[b"pop3"], &[b"imap"], &[b"smtp"]];
+}
+
+impl MailProtocol {
+    /// Index of the protocol in [`SecureProtocol::ALPN`].
+    pub(crate) const fn alpn(self) -> usize {
+        match self {
+            Self::Pop3 => 0,
+            Self::Imap => 1,
+            Self::Smtp => 2,
+        }
+    }
+}
+
+/// Method by which a group binds sessions to servers: there is none, `sticky` stands in `http` only.
+pub enum NoSticky {}
+
+impl ConnectingProtocol for Mail {
+    const SERVER_PORT: Option<u16> = Some(80);
+    const LEAST_TIME: &'static [(&'static str, TimeKind)] = &[
+        ("connect", TimeKind::Connect),
+        ("first_byte", TimeKind::Header),
+        ("header", TimeKind::Header),
+        ("last_byte", TimeKind::LastByte),
+    ];
+
+    const HAS_ROUTES: bool = false;
+
+    type Sticky = NoSticky;
+    type RawSticky = NoSticky;
+
+    fn read_sticky(node: &Node) -> Result<NoSticky, ConfError> {
+        Err(node.error("is not allowed here"))
+    }
+
+    fn resolve_sticky(raw: NoSticky, _: &str, _: &mut Resolve<'_, Self>) -> Result<NoSticky, ConfError> {
+        match raw {}
+    }
+
+    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
+        &block.upstream
+    }
+
+    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
+        &mut block.upstream
+    }
+}

@@ -1,0 +1,335 @@
+//! A session: a client being served, its variables and its lines in the logs.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::CStr;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tw_core::log::{LoggedSession, visit_tags};
+use tw_core::session::Session;
+use tw_core::vars::{Bindings, ServedSession, Slots};
+use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink, Text};
+use tw_net::{Addr, Transport, proxy_protocol};
+use tw_rt::Deadline;
+use tw_tls_settings::{TlsInfo, TlsSession};
+
+use crate::application::MailLoop;
+use crate::client::Client;
+use crate::config::Server;
+use crate::dialogue::Login;
+use crate::sasl::AuthMethod;
+
+/// End of a session, as `$status` has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SessionStatus {
+    /// The session goes on.
+    #[default]
+    Open,
+    /// The client was logged in, and its session with the mail server is over.
+    Done,
+    /// The client left, or was too slow, before it was logged in.
+    NoLogin,
+    /// The last login was refused.
+    Refused,
+    /// Access is denied, or a limit is reached.
+    Denied,
+    /// The auth server or the mail server failed.
+    Failed,
+}
+
+impl SessionStatus {
+    /// The status as a number, in the terms of HTTP and `stream`.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Open => 0,
+            Self::Done => 200,
+            Self::NoLogin => 400,
+            Self::Refused => 401,
+            Self::Denied => 403,
+            Self::Failed => 502,
+        }
+    }
+}
+
+/// A client being served.
+pub struct MailSession {
+    /// The client.
+    pub client: Rc<Client>,
+    /// Connection of the client; `None` while a TLS handshake or the relay has it.
+    pub(crate) transport: Option<Transport>,
+    /// Login, as far as it is known. Its secrets are wiped when the client is logged in.
+    pub login: Login,
+    /// Name of the user of the last login, for variables and log lines.
+    pub user: Box<[u8]>,
+    /// Method of the last login.
+    pub method: Option<AuthMethod>,
+    /// Logins that the auth server was asked about.
+    pub attempts: u32,
+    /// Name of the client's host, or a word in brackets; only SMTP has one.
+    pub(crate) host: Vec<u8>,
+    /// Address of the mail server; empty before it is known.
+    pub upstream: Box<str>,
+    /// Bytes read of the client.
+    pub received: u64,
+    /// Bytes sent to the client.
+    pub sent: u64,
+    /// End of the session.
+    pub status: SessionStatus,
+    /// Current action, for log lines.
+    pub(crate) action: Cell<&'static str>,
+    pub(crate) deadline: RefCell<Deadline>,
+    open: OpenSession,
+    local: OnceCell<Addr>,
+    bindings: Bindings,
+    held: Vec<Rc<dyn Any>>,
+}
+
+/// Counts a session as open while it lives.
+struct OpenSession(Rc<MailLoop>);
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        self.0.tally.open_mail.sub(1);
+    }
+}
+
+/// Reason why a client gets no more bytes, or why none are read of it.
+#[derive(Debug)]
+pub(crate) enum ClientFailure {
+    /// The time is over.
+    Timeout,
+    /// The client has closed, or the connection is broken.
+    Closed,
+}
+
+impl MailSession {
+    /// Begins the session of a client.
+    pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Self {
+        client.event_loop.tally.open_mail.add(1);
+        Self {
+            open: OpenSession(client.event_loop.clone()),
+            client,
+            transport: Some(transport),
+            login: Login::default(),
+            user: Box::default(),
+            method: None,
+            attempts: 0,
+            host: Vec::new(),
+            upstream: Box::default(),
+            received: 0,
+            sent: 0,
+            status: SessionStatus::Open,
+            action: Cell::new(""),
+            deadline: RefCell::new(Deadline::new()),
+            local: OnceCell::new(),
+            bindings: Bindings::default(),
+            held: Vec::new(),
+        }
+    }
+
+    /// The server of the configuration.
+    pub fn server(&self) -> &Server {
+        self.client.server()
+    }
+
+    /// Loop of the session.
+    pub(crate) fn event_loop(&self) -> &Rc<MailLoop> {
+        &self.open.0
+    }
+
+    /// Address that took the connection. One system call, the first time.
+    pub fn local_addr(&self) -> &Addr {
+        self.local.get_or_init(|| match &self.transport {
+            Some(transport) => transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone()),
+            None => (*self.client.listen).clone(),
+        })
+    }
+
+    /// Takes the connection out of the session.
+    pub(crate) fn take_transport(&mut self) -> Option<Transport> {
+        // The local address is read from the socket before it is given away.
+        self.local_addr();
+        self.transport.take()
+    }
+
+    /// Sends all of `bytes`. The client may take nothing for as long as `timeout` of its server.
+    pub(crate) async fn send(&mut self, mut bytes: &[u8]) -> Result<(), ClientFailure> {
+        let timeout = self.server().settings.timeout;
+        let Some(transport) = &self.transport else { return Err(ClientFailure::Closed) };
+        let mut deadline = Deadline::new();
+        deadline.set(timeout);
+        while !bytes.is_empty() {
+            match transport.try_write(bytes) {
+                Ok(n) => {
+                    self.sent += n as u64;
+                    bytes = bytes.get(n..).unwrap_or_default();
+                    deadline.set(timeout);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| match transport.poll_writable(cx) {
+                        Poll::Ready(ready) => Poll::Ready(ready.map_err(|_| ClientFailure::Closed)),
+                        Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(ClientFailure::Timeout)),
+                    })
+                    .await?;
+                }
+                Err(_) => return Err(ClientFailure::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for `time`, or until the connection of the client is broken.
+    pub(crate) async fn pause(&self, time: Duration) -> Result<(), ClientFailure> {
+        let mut deadline = Deadline::new();
+        deadline.set(time);
+        let Some(transport) = &self.transport else { return Err(ClientFailure::Closed) };
+        poll_fn(|cx| match transport.poll_closed(cx) {
+            Poll::Ready(_) => Poll::Ready(Err(ClientFailure::Closed)),
+            Poll::Pending => deadline.poll_elapsed(cx).map(Ok),
+        })
+        .await
+    }
+
+    /// Logs the end of a session that the client has caused.
+    pub(crate) fn log_failure(&self, failure: &ClientFailure) {
+        if let ClientFailure::Timeout = failure {
+            self.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        }
+    }
+
+    /// Forgets the secrets of the login.
+    pub(crate) fn wipe_login(&mut self) {
+        self.login = Login::default();
+    }
+
+    /// The bindings, to end what they say of the last evaluations.
+    pub(crate) fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Forgets the values of variables and all that handlers hold for the session.
+    pub(crate) fn forget_values(&mut self) {
+        self.bindings.clear();
+        self.held.clear();
+    }
+
+    /// Counts a login.
+    pub(crate) fn count_login(&self, result: LoginResult) {
+        let tally = &self.event_loop().tally;
+        match result {
+            LoginResult::Accepted => tally.mail_logins_accepted.add(1),
+            LoginResult::Refused => tally.mail_logins_refused.add(1),
+            LoginResult::Failed => tally.mail_logins_failed.add(1),
+        }
+    }
+}
+
+impl Session for MailSession {
+    fn client_addr(&self) -> &Addr {
+        self.client.addr()
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        match self.action.get() {
+            "" => self.client.write_about(level, message, Some(&Context(self))),
+            action => {
+                let message = format_args!("{message} while {action}");
+                self.client.write_about(level, message, Some(&Context(self)));
+            }
+        }
+    }
+
+    fn slots(&self) -> &Slots<Self> {
+        &self.client.generation.slots
+    }
+
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn scratch(&self) -> &Cell<Vec<u8>> {
+        &self.client.event_loop.buffers.path
+    }
+
+    fn hold<T: 'static>(&mut self, value: Rc<T>) {
+        self.held.retain(|held| !held.is::<T>());
+        self.held.push(value);
+    }
+}
+
+impl ServedSession for MailSession {
+    fn loop_index(&self) -> usize {
+        self.client.event_loop.index
+    }
+
+    fn hostname(&self) -> &[u8] {
+        &self.client.generation.process.hostname
+    }
+
+    fn connection_id(&self) -> u64 {
+        self.client.id
+    }
+
+    fn client_text(&self) -> &str {
+        self.client.addr_text()
+    }
+
+    fn local_addr(&self) -> &Addr {
+        Self::local_addr(self)
+    }
+
+    fn proxy_header(&self) -> Option<&proxy_protocol::Header> {
+        self.client.proxy.get().map(|header| &**header)
+    }
+}
+
+impl TlsSession for MailSession {
+    fn tls(&self) -> Option<&TlsInfo> {
+        self.client.tls()
+    }
+}
+
+impl LoggedSession for MailSession {
+    const FORMAT: Option<(&'static str, &'static str)> = None;
+    const FILE: Option<&'static str> = None;
+
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> PushResult {
+        sink.push_to(path.to_bytes(), b"/", tw_log::Links::Follow, line)
+    }
+}
+
+/// End of a line of the error log: client, server, user, and mail server.
+struct Context<'a>(&'a MailSession);
+
+impl LineContext for Context<'_> {
+    fn visit(&self, visitor: &mut dyn ContextVisitor) {
+        let s = self.0;
+        let starttls = if s.client.used_starttls.get() { " using starttls" } else { "" };
+        visitor.text(format_args!(", client: {}{starttls}", s.client.addr_text()));
+        visitor.member("client", format_args!("{}", s.client.addr_text()));
+        visitor.bare("server", format_args!("{}", s.client.listen));
+        if !s.user.is_empty() {
+            visitor.quoted("login", format_args!("{}", Text(&s.user)));
+        }
+        if !s.upstream.is_empty() {
+            visitor.bare("upstream", format_args!("{}", s.upstream));
+        }
+        visit_tags(&s.client.server().settings.error_log_tags, s, visitor);
+    }
+}
+
+/// Result of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginResult {
+    /// The mail server has accepted the login.
+    Accepted,
+    /// The auth server has refused the login.
+    Refused,
+    /// The auth server or the mail server failed.
+    Failed,
+}
