@@ -232,7 +232,11 @@ impl EntrySearch<'_> {
         match verdict {
             Verdict::Kept(upto) => {
                 if upto > checked {
-                    index.confirm(key, entry.sequence, upto);
+                    // While an entry is validated, its head may be younger than the one that the index knows. Other loops may have that
+                    // one in memory, and it may be purged.
+                    if found.is_none_or(|found| entry.written <= found.checked) {
+                        index.confirm(key, entry.sequence, upto);
+                    }
                     entry.confirmed.set(upto);
                 }
                 out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: false }));

@@ -59,6 +59,57 @@ fn record_is_used_that_was_stored_after_a_purge() {
     used_after_a_purge();
 }
 
+/// A head that was rewritten after a soft purge says nothing about the one before it, which other loops have in memory. `is_new_stale` if
+/// the new head does not count either until the index knows it.
+fn old_head_stays_stale(is_new_stale: bool) {
+    let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.load().await;
+        process.store(process.begin(&truth, 0)).await;
+        let (entry, _) = process.find(0).await.unwrap();
+        process.cache.purge_prefix(process.held(), &process.disk, b"", Purge::Soft).await.unwrap();
+        let is_stale = async || process.find(0).await.unwrap().1.is_stale;
+        assert!(is_stale().await);
+        // A validation up to the moment at which its head is on the disk, and the index does not know that.
+        let claim = process.held().index.claim(key(0), process.now);
+        let mut meta = entry.meta.clone();
+        meta.sequence = claim.sequence();
+        let mut head = Vec::new();
+        format::encode(&meta, &mut head).unwrap();
+        let (len, valid_until) = (meta.stored_len().unwrap(), 4_000_000_000);
+        let prefix = RecordPrefix { key: key(0), len, sequence: meta.sequence, valid_until };
+        let new = NewHead { prefix, head, is_durable: false };
+        let context = process.cache.context(&process.disk);
+        let mut account = Account::new(JobClass::Fill, JobSource::NONE);
+        let was = ValidatedFile::of(&entry);
+        let store = &process.cache.zone.store;
+        assert_eq!(store.rewrite_head(context, &mut account, &was, new).await.unwrap(), HeadWrite::Done);
+        // Another loop reads it.
+        let other_loop = FatalCell::new(OpenEntries::new(6, 1 << 20));
+        let text = text(0);
+        let wanted =
+            EntryQuery { cache: &process.cache, key: key(0), main: key(0), text: text.as_bytes(), since: 0 };
+        let (disk, account) = (|| Some(&process.disk), &Account::new(JobClass::Hit, JobSource::NONE));
+        let search = EntrySearch { disk: &disk, hot: &other_loop, event_loop: None, account, log: &silent };
+        let mut found = FoundEntry::default();
+        search.find(&wanted, &mut found).await;
+        assert_eq!(found.entry.unwrap().1.is_stale, is_new_stale);
+        assert!(is_stale().await, "the old head is used, although it is purged");
+    });
+}
+
+#[test]
+fn old_head_of_a_file_stays_stale_while_another_loop_reads_the_new_one() {
+    old_head_stays_stale(true);
+}
+
+#[test]
+fn old_head_of_a_record_stays_stale_while_another_loop_reads_the_new_one() {
+    STORE.set(LOG);
+    old_head_stays_stale(false);
+}
+
 /// A variant of page 1 has the key of page 3.
 async fn find_variant(process: &Process, since: u64) -> bool {
     let text = text(1);

@@ -442,7 +442,10 @@ impl CacheMaintenance {
         };
         match verdict {
             Verdict::Kept(upto) => {
-                held.index.confirm(seen.key, seen.found.sequence, upto);
+                // The head of an entry that is being validated may be younger than the one that the index knows, which may be purged.
+                if written <= seen.found.checked {
+                    held.index.confirm(seen.key, seen.found.sequence, upto);
+                }
                 Some(upto.min(seen.claimed_since.unwrap_or(latest)))
             }
             Verdict::Purged(Purge::Soft) => seen.alive_since(),
