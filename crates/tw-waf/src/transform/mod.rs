@@ -143,7 +143,7 @@ mod tests {
             ("utf8toUnicode", "a\u{e4}\u{20ac}".as_bytes(), b"a%u00e4%u20ac"),
             ("removeNulls", b"a\0b", b"ab"),
             ("replaceNulls", b"a\0b", b"a b"),
-            ("cmdLine", b"C^:\\\"Win  dows\";,x (Y", b"c: win dows x(y"),
+            ("cmdLine", b"C^:\\\"Win  dows\";,x (Y", b"c:win dows x(y"),
             ("removeWhitespace", b"a b\t\xa0c", b"abc"),
             ("compressWhitespace", b"a  b\t\n c", b"a b c"),
             ("replaceComments", b"a/*x*/b/*c", b"a b "),
