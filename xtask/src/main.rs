@@ -71,6 +71,13 @@ const COMMANDS: &[Command] = &[
         run: cost::run,
     },
     Command {
+        name: "differ",
+        arguments: "[--nginx FILE] [--cases N] [--seed N]",
+        about: "generated configurations and requests, compared with nginx",
+        options: tw_differ::USAGE,
+        run: |words| tw_differ::run(words, &root()),
+    },
+    Command {
         name: "dist",
         arguments: "[--plain] [--target TRIPLE]…",
         about: "archive, packages and image for users, of a binary optimised with a profile",
@@ -95,7 +102,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "install",
         arguments: "--prefix DIRECTORY",
-        about: "configuration, unit, manual page and completions beside a binary from cargo install",
+        about: "build all programs at once and install them, with configuration, unit, manual pages and completions",
         options: install::USAGE,
         run: install::run,
     },

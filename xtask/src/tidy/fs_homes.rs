@@ -32,6 +32,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-slowdisk/", "a program of its own, which runs no loop"),
     ("crates/tw-testkit/", "development only"),
     ("crates/tw-bench/", "development only"),
+    ("crates/tw-differ/", "development only"),
     ("xtask/", "a tool"),
 ];
 

@@ -1,0 +1,195 @@
+//! Both servers in many cases: differences are confirmed, reduced and put into groups.
+
+use std::fs::{self, File, FileTimes};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tw_testkit::temp::TempDir;
+
+use crate::case::Case;
+use crate::compare::{Difference, compare};
+use crate::excuse::{self, Excuse};
+use crate::generate::{self, AREAS, Area, FILES};
+use crate::group::Groups;
+use crate::options::Options;
+use crate::server::{Observation, Server};
+use crate::shrink::shrink;
+use crate::{Failure, group};
+
+/// Time of change of every file: 1 January 2025.
+const CHANGED: Duration = Duration::from_secs(1_735_689_600);
+/// Reductions of differences that look alike; the others are only counted.
+const REDUCED_MAX: usize = 3;
+
+/// nginx and Tailwater, with the files that both deliver.
+#[derive(Debug)]
+pub(crate) struct Contest {
+    nginx: Server,
+    tailwater: Server,
+    excuses: Vec<Excuse>,
+    _root: TempDir,
+}
+
+/// Both observations of a case.
+pub(crate) type Pair = (Observation, Observation);
+
+impl Contest {
+    /// Prepares ports, origin servers and files.
+    pub(crate) fn new(nginx: &Path, tailwater: &Path) -> Result<Self, Failure> {
+        let root = TempDir::new("differ-files").map_err(|error| error.to_string())?;
+        write_files(root.path()).map_err(|error| format!("cannot write files: {error}"))?;
+        let server = |program: &Path| {
+            Server::new(program, root.path()).map_err(|error| format!("{}: {error}", program.display()))
+        };
+        let (nginx, tailwater) = (server(nginx)?, server(tailwater)?);
+        Ok(Self { nginx, tailwater, excuses: excuse::table(), _root: root })
+    }
+
+    /// Runs a case on both servers at once.
+    fn observe(&self, case: &Case) -> Result<Pair, Failure> {
+        let (theirs, ours) = thread::scope(|scope| {
+            let theirs = scope.spawn(|| self.nginx.run(case));
+            let ours = self.tailwater.run(case);
+            (theirs.join(), ours)
+        });
+        let theirs = theirs.map_err(|_| "the thread of nginx panicked".to_owned())?;
+        Ok((theirs.map_err(|error| error.to_string())?, ours.map_err(|error| error.to_string())?))
+    }
+
+    /// Differences without an excuse, and the number of those with one.
+    fn differences(&self, case: &Case) -> Result<(Vec<Difference>, usize), Failure> {
+        let (theirs, ours) = self.observe(case)?;
+        let all = compare(&theirs, &ours);
+        let count = all.len();
+        let excused =
+            |difference: &Difference| self.excuses.iter().any(|excuse| excuse.applies(difference, case));
+        let left: Vec<Difference> = all.into_iter().filter(|difference| !excused(difference)).collect();
+        let excused = count - left.len();
+        Ok((left, excused))
+    }
+
+    /// Runs many cases, and writes the groups of differences.
+    pub(crate) fn run(&self, options: &Options, dir: &Path) -> Result<(), Failure> {
+        let began = Instant::now();
+        let mut groups = Groups::new(dir)?;
+        let (mut comparisons, mut excused_count, mut refused) = (0, 0, 0);
+        for index in 0..options.cases {
+            if began.elapsed() > options.time {
+                println!("differ: the time is over after {index} cases");
+                break;
+            }
+            let seed = options.seed.wrapping_add(index);
+            let turn = usize::try_from(index).unwrap_or(0) % AREAS.len();
+            let area =
+                options.area.or_else(|| AREAS.get(turn).map(|(_, area)| *area)).unwrap_or(Area::Routing);
+            let case = generate::case(seed, area);
+            let pair = self.observe(&case)?;
+            refused += usize::from(pair.0.refusal.is_some());
+            comparisons += pair.0.answers.len().max(1);
+            let (found, excused) = self.unexcused(&pair, &case);
+            excused_count += excused;
+            self.group(&case, found, (seed, area), options.budget, &mut groups)?;
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        println!(
+            "differ: {comparisons} comparisons in {} cases of seed {} ({refused} refused by nginx), {excused_count} excused differences, {} groups without excuse, {seconds:.0} s",
+            options.cases,
+            options.seed,
+            groups.count()
+        );
+        if groups.count() == 0 {
+            Ok(())
+        } else {
+            Err(format!("{} groups are in {}", groups.count(), dir.display()))
+        }
+    }
+
+    fn unexcused(&self, pair: &Pair, case: &Case) -> (Vec<Difference>, usize) {
+        let all = compare(&pair.0, &pair.1);
+        let count = all.len();
+        let is_left =
+            |difference: &Difference| !self.excuses.iter().any(|excuse| excuse.applies(difference, case));
+        let left: Vec<Difference> = all.into_iter().filter(is_left).collect();
+        let excused = count - left.len();
+        (left, excused)
+    }
+
+    /// Confirms, reduces and groups the differences of one case.
+    fn group(
+        &self,
+        case: &Case,
+        found: Vec<Difference>,
+        (seed, area): (u64, Area),
+        budget: usize,
+        groups: &mut Groups,
+    ) -> Result<(), Failure> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        // Only what repeats is a difference of the servers, and not of the moment.
+        let (again, _) = self.differences(case)?;
+        let mut exchanges = Vec::new();
+        for difference in found {
+            let repeats = again
+                .iter()
+                .any(|other| other.kind == difference.kind && other.exchange == difference.exchange);
+            // The first difference of an exchange mostly explains the others.
+            if !repeats || exchanges.contains(&difference.exchange) {
+                continue;
+            }
+            exchanges.push(difference.exchange);
+            let key = group::key(&difference);
+            if groups.reductions(&key) >= REDUCED_MAX {
+                groups.count_again(&key);
+                continue;
+            }
+            let mut failure = None;
+            let small =
+                shrink(case, difference.exchange, budget, |candidate| match self.differences(candidate) {
+                    Ok((left, _)) => left.iter().any(|other| group::key(other) == key),
+                    Err(error) => {
+                        failure = Some(error);
+                        false
+                    }
+                });
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+            let pair = self.observe(&small)?;
+            let signature = groups.add(&key, &small, &pair, (seed, area))?;
+            if let Some(signature) = signature {
+                println!("differ: seed {seed}: {signature}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one case and prints everything about it.
+    pub(crate) fn replay(&self, seed: u64, area: Option<Area>) -> Result<(), Failure> {
+        let case = generate::case(seed, area.unwrap_or(Area::Routing));
+        println!("{}", case.configuration());
+        let pair = self.observe(&case)?;
+        let (left, excused) = self.unexcused(&pair, &case);
+        for Difference { kind, exchange, nginx, tailwater } in &left {
+            let request =
+                case.exchanges.get(*exchange).map(crate::request::Exchange::bytes).unwrap_or_default();
+            println!(
+                "--- {kind}, exchange {exchange}\n{request}\nnginx:     {nginx}\ntailwater: {tailwater}"
+            );
+        }
+        println!("differ: {} differences without excuse, {excused} excused", left.len());
+        if left.is_empty() { Ok(()) } else { Err(format!("seed {seed} differs")) }
+    }
+}
+
+fn write_files(root: &Path) -> std::io::Result<()> {
+    for (name, content) in FILES {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(root))?;
+        fs::write(&path, content)?;
+        let times = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + CHANGED);
+        File::options().write(true).open(&path)?.set_times(times)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Options of the command.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Failure;
+use crate::generate::{AREAS, Area};
+
+/// Task of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    Run,
+    Replay(u64),
+    Report,
+    Rules,
+}
+
+/// Options as used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) task: Task,
+    nginx: Option<PathBuf>,
+    pub(crate) binary: Option<PathBuf>,
+    pub(crate) cases: u64,
+    pub(crate) seed: u64,
+    /// One area, or all in turn.
+    pub(crate) area: Option<Area>,
+    pub(crate) budget: usize,
+    /// Longest time of a run; the case that is being reduced then is finished.
+    pub(crate) time: Duration,
+}
+
+impl Options {
+    /// Reads the words after the name of the command.
+    pub(crate) fn parse(words: &[String]) -> Result<Self, Failure> {
+        let mut options = Self {
+            task: Task::Run,
+            nginx: None,
+            binary: None,
+            cases: 100,
+            seed: 1,
+            area: None,
+            budget: 150,
+            time: Duration::MAX,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            let number =
+                |text: &String| text.parse::<u64>().map_err(|error| format!("{word} {text}: {error}"));
+            match word.as_str() {
+                "--nginx" => options.nginx = Some(PathBuf::from(value()?)),
+                "--binary" => options.binary = Some(PathBuf::from(value()?)),
+                "--cases" => options.cases = number(value()?)?,
+                "--seed" => options.seed = number(value()?)?,
+                "--budget" => options.budget = usize::try_from(number(value()?)?).unwrap_or(usize::MAX),
+                "--seconds" => options.time = Duration::from_secs(number(value()?)?),
+                "--area" => options.area = Some(area(value()?)?),
+                "replay" => options.task = Task::Replay(number(value()?)?),
+                "report" => options.task = Task::Report,
+                "rules" => options.task = Task::Rules,
+                _ => return Err(format!("unknown option {word}\n\n{}", crate::USAGE)),
+            }
+        }
+        if matches!(options.task, Task::Replay(_)) && options.area.is_none() {
+            return Err("replay needs --area: a seed makes one case in each".to_owned());
+        }
+        Ok(options)
+    }
+
+    /// The nginx to compare with, if there is one.
+    pub(crate) fn nginx(&self) -> Option<PathBuf> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut found = env::split_paths(&path).map(|dir| dir.join("nginx"));
+        self.nginx.clone().or_else(|| found.find(|file| file.is_file()))
+    }
+}
+
+fn area(name: &str) -> Result<Area, Failure> {
+    let known = AREAS.iter().find(|(known, _)| *known == name).map(|(_, area)| *area);
+    known.ok_or_else(|| format!("unknown area {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options, Failure> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn options_are_read_by_name() {
+        let options = parse("--cases 5 --seed 9 --area proxy --nginx /n").unwrap();
+        assert_eq!((options.cases, options.seed, options.area), (5, 9, Some(Area::Proxy)));
+        assert_eq!(options.nginx().unwrap(), PathBuf::from("/n"));
+        assert_eq!(parse("replay 4 --area files").unwrap().task, Task::Replay(4));
+        assert_eq!(parse("report").unwrap().task, Task::Report);
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        for text in ["--cases", "--cases x", "--area moon", "replay 4", "bogus"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
