@@ -102,7 +102,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "install",
         arguments: "--prefix DIRECTORY",
-        about: "configuration, unit, manual page and completions beside a binary from cargo install",
+        about: "build all programs at once and install them, with configuration, unit, manual pages and completions",
         options: install::USAGE,
         run: install::run,
     },

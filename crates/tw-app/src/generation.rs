@@ -14,7 +14,7 @@ use tw_server::http::phases::explain::explain;
 use tw_stream::config::Generation as StreamGeneration;
 use tw_tls_settings::WatchedCertificate;
 
-use crate::explain::{Explanation, Line, RequestToExplain, SessionToExplain};
+use crate::explain::{Explanation, Line, MailToExplain, RequestToExplain, SessionToExplain};
 
 /// A live configuration of all protocols. Clones refer to the same one.
 #[derive(Clone)]
@@ -64,6 +64,22 @@ impl Generation {
             file: None,
         };
         Ok(explained.map(|lines| Explanation { lines: lines.into_iter().map(of).collect() }))
+    }
+
+    /// Explains a session of `mail`.
+    ///
+    /// # Errors
+    /// Reason why there is nothing to explain.
+    pub fn explain_mail(&self, session: &MailToExplain) -> Result<Explanation, String> {
+        let Some(mail) = &self.mail else { return Err("there is no \"mail\" block".to_owned()) };
+        let lines = tw_mail::explain::explain(mail, session)?;
+        let of = |line: tw_mail::explain::Line| Line {
+            about: line.about,
+            text: line.text,
+            span: line.span,
+            file: None,
+        };
+        Ok(Explanation { lines: lines.into_iter().map(of).collect() })
     }
 }
 

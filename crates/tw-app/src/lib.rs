@@ -28,6 +28,8 @@ pub mod cache {
 
 /// Explanation of the routing of one request, or of one session.
 pub mod explain {
+    pub use tw_mail::dialogue::MailProtocol;
+    pub use tw_mail::explain::MailToExplain;
     pub use tw_server::http::client::Scheme;
     pub use tw_server::http::phases::explain::{Explanation, Line, RequestToExplain};
     pub use tw_stream::explain::{ExplainedProtocol, SessionToExplain};

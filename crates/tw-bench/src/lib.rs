@@ -118,6 +118,7 @@ common   --ours PATH      server under test              target/release/tailwate
 all      everything below except accept and instructions, in less than 25 minutes, into target/bench/results.json and
          target/bench/report.html
          --parts A,B      only these; the results of the others stay · --haproxy PATH
+         --distributed PATH  measures rows with a target for the binary of cargo xtask dist once more, with that binary
 
 hit-ratio  share of hits by eviction policy, for generated traces; needs no server and no release build
          --requests N · --objects N

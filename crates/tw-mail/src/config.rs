@@ -88,16 +88,25 @@ impl VirtualServer for Server {
 }
 
 /// Servers by listening address.
-pub(crate) struct Listening(HashMap<Addr, AddressServers<ServerId>>);
+pub(crate) struct Listening {
+    groups: Vec<AddressServers<ServerId>>,
+    by_address: HashMap<Addr, usize>,
+}
 
 impl Listening {
     pub(crate) fn new(groups: Vec<AddressServers<ServerId>>) -> Self {
-        Self(groups.into_iter().map(|group| (group.address.clone(), group)).collect())
+        let by_address = groups.iter().enumerate().map(|(at, group)| (group.address.clone(), at)).collect();
+        Self { groups, by_address }
     }
 
     /// The server of an address; `None` if `mail` does not listen there.
     pub(crate) fn find(&self, address: &Addr) -> Option<&AddressServers<ServerId>> {
-        self.0.get(address)
+        self.groups.get(*self.by_address.get(address)?)
+    }
+
+    /// All addresses in the order of the configuration.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Addr> + Clone {
+        self.groups.iter().map(|group| &group.address)
     }
 }
 

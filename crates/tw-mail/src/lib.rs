@@ -18,6 +18,7 @@ pub mod client;
 mod client_host;
 pub mod config;
 pub mod dialogue;
+pub mod explain;
 mod handshake;
 pub mod imap;
 pub mod input;

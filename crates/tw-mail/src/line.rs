@@ -6,7 +6,7 @@ use crate::input::Input;
 
 /// A line without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CommandLine {
     /// Bytes of the line in the input, without the line end.
     pub text: Range<usize>,
     /// Bytes of the line with the line end.
@@ -14,7 +14,7 @@ pub struct Line {
 }
 
 /// Finds the first line of the input; `None` if its end has not arrived. `scanned` are the bytes that were looked at before.
-pub fn find_line(input: &Input, scanned: &mut usize) -> Option<Line> {
+pub fn find_line(input: &Input, scanned: &mut usize) -> Option<CommandLine> {
     let bytes = input.bytes();
     let rest = bytes.get(*scanned..).unwrap_or_default();
     let Some(at) = rest.iter().position(|byte| *byte == b'\n') else {
@@ -25,7 +25,7 @@ pub fn find_line(input: &Input, scanned: &mut usize) -> Option<Line> {
     *scanned = 0;
     let text = bytes.get(..end).unwrap_or_default();
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    Some(Line { text: 0..text.len(), len: end + 1 })
+    Some(CommandLine { text: 0..text.len(), len: end + 1 })
 }
 
 /// Words of a line.
@@ -91,9 +91,9 @@ mod tests {
         input.push(b"\r");
         assert_eq!(find_line(&input, &mut scanned), None);
         input.push(b"\nQUIT\n");
-        assert_eq!(find_line(&input, &mut scanned), Some(Line { text: 0..4, len: 6 }));
+        assert_eq!(find_line(&input, &mut scanned), Some(CommandLine { text: 0..4, len: 6 }));
         input.consume(6);
-        assert_eq!(find_line(&input, &mut scanned), Some(Line { text: 0..4, len: 5 }));
+        assert_eq!(find_line(&input, &mut scanned), Some(CommandLine { text: 0..4, len: 5 }));
     }
 
     #[test]

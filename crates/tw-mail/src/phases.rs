@@ -7,7 +7,7 @@
 //! | ssl | the TLS handshake of `listen … ssl` |
 //! | greeting | the name of the client's host (SMTP), `smtp_greeting_delay` |
 //! | commands | the dialogue with the client, with STARTTLS |
-//! | limits | `limit_conn`, with the name of the user |
+//! | limits | `limit_conn`, `limit_req`, with the name of the user |
 //! | login | the auth server, then the mail server |
 //! | relay | bytes in both directions (tw-connect) |
 //! | log | `access_log` |
@@ -91,10 +91,10 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
         s.log_failure(&failure);
         SessionStatus::NoLogin
     };
-    if client.is_tls {
-        if let Err(failure) = handshake::run(s, std::mem::take(&mut early)).await {
-            return Err(gone(s, failure));
-        }
+    if client.is_tls
+        && let Err(failure) = handshake::run(s, std::mem::take(&mut early)).await
+    {
+        return Err(gone(s, failure));
     }
     let mut input = Input::new(server.dialogue.buffer_size.max(INPUT_MIN));
     input.push(&early);
@@ -207,7 +207,11 @@ async fn check_limits(s: &mut MailSession) -> Result<(), SessionStatus> {
         return Ok(());
     }
     s.forget_values();
-    let checked = run_checks(limits, s);
+    let mut checked = run_checks(limits, s);
+    let delay = s.take_login_delay();
+    if checked.is_ok() && !delay.is_zero() {
+        checked = pause(s, delay).await;
+    }
     if checked.is_err() {
         // The session ends whether the client takes the reply or not.
         let _ = s.send(client.server().protocol.internal_error()).await;

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession, UpstreamAttempt};
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, ServedSession, Slots};
@@ -74,6 +75,8 @@ pub struct MailSession {
     pub(crate) host: Vec<u8>,
     /// Address of the mail server; empty before it is known.
     pub upstream: Box<str>,
+    /// Auth server that was asked last.
+    auth_server: Box<str>,
     /// Bytes read of the client.
     pub received: u64,
     /// Bytes sent to the client.
@@ -83,6 +86,8 @@ pub struct MailSession {
     /// Current action, for log lines.
     pub(crate) action: Cell<&'static str>,
     pub(crate) deadline: RefCell<Deadline>,
+    /// Time for which limits have the login wait.
+    login_delay: Duration,
     open: OpenSession,
     local: OnceCell<Addr>,
     bindings: Bindings,
@@ -121,11 +126,13 @@ impl MailSession {
             attempts: 0,
             host: Vec::new(),
             upstream: Box::default(),
+            auth_server: Box::default(),
             received: 0,
             sent: 0,
             status: SessionStatus::Open,
             action: Cell::new(""),
             deadline: RefCell::new(Deadline::new()),
+            login_delay: Duration::ZERO,
             local: OnceCell::new(),
             bindings: Bindings::default(),
             held: Vec::new(),
@@ -202,9 +209,11 @@ impl MailSession {
         }
     }
 
-    /// Forgets the secrets of the login.
+    /// Forgets the secrets of the login, and gives back the memory that only the time before it needs.
     pub(crate) fn wipe_login(&mut self) {
         self.login = Login::default();
+        self.deadline.take();
+        self.auth_server = Box::default();
     }
 
     /// The bindings, to end what they say of the last evaluations.
@@ -216,6 +225,16 @@ impl MailSession {
     pub(crate) fn forget_values(&mut self) {
         self.bindings.clear();
         self.held.clear();
+    }
+
+    /// Has the login wait, at least for this time.
+    pub fn delay_login(&mut self, span: Duration) {
+        self.login_delay = self.login_delay.max(span);
+    }
+
+    /// Takes the time for which the login waits.
+    pub(crate) fn take_login_delay(&mut self) -> Duration {
+        std::mem::take(&mut self.login_delay)
     }
 
     /// Counts a login.
@@ -285,6 +304,28 @@ impl ServedSession for MailSession {
 
     fn proxy_header(&self) -> Option<&proxy_protocol::Header> {
         self.client.proxy.get().map(|header| &**header)
+    }
+}
+
+impl PassedSession for MailSession {
+    type OwnAttempt = ();
+
+    /// None: attempts at auth servers are no attempts to pass the session on.
+    fn attempts(&self) -> &[UpstreamAttempt<()>] {
+        &[]
+    }
+}
+
+impl AttemptingSession for MailSession {
+    fn begin_attempt(&mut self, to: AttemptPeer, _: Option<Duration>) {
+        self.auth_server = to.text().into();
+    }
+
+    fn record_failure(&mut self, failure: &AttemptFailure) {
+        let Some(level) = failure.cause.level() else { return };
+        // The line says itself what was being done, in the words for requests of HTTP.
+        let line = failure.to_string().replacen(&failure.stage.to_string(), "", 1);
+        self.log(level, format_args!("{}, auth http server {}", line.trim_end(), self.auth_server));
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tw_log::Text;
+
 use crate::dialogue::{DialogueFacts, Envelope, ErrorCount, Login, Next, Step, too_long};
 use crate::input::Input;
 use crate::line::{find_line, split, words};
@@ -118,8 +120,7 @@ impl SmtpDialogue {
     /// `MAIL FROM`, for which a server without logins waits until there is a recipient.
     fn mail(&mut self, text: &[u8], args: &[&[u8]], login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
         if !facts.methods.has(AuthMethod::None) {
-            let line = String::from_utf8_lossy(text).into_owned();
-            let note = format!("client was rejected: \"{line}\"");
+            let note = format!("client was rejected: \"{}\"", Text(text));
             return Step::reply(AUTH_REQUIRED).noted(Some(note.into()));
         }
         // DIFF(nginx): `starttls only` holds for mail without a login, too.
@@ -183,8 +184,9 @@ enum IsExtended {
 
 /// Line for the log about a client that has sent `input` before the greeting.
 pub fn early_note(input: &[u8]) -> Cow<'static, str> {
-    let text = String::from_utf8_lossy(input).replace(['\r', '\n'], "_");
-    format!("client was rejected before greeting: \"{text}\"").into()
+    let is_line_end = |byte: u8| byte == b'\r' || byte == b'\n';
+    let text: Vec<u8> = input.iter().map(|byte| if is_line_end(*byte) { b'_' } else { *byte }).collect();
+    format!("client was rejected before greeting: \"{}\"", Text(&text)).into()
 }
 
 /// Returns true if a name has only letters, digits, dots and hyphens (RFC 1034, section 3.5).

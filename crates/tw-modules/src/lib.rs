@@ -66,7 +66,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<filters::slice::Slice>("slice"),
     // Before the limits, so that a request that is refused uses none of their rates.
     Module::of::<limits::overload::Overload>("overload"),
-    Module::of::<limits::limit_req::LimitReq>("limit_req"),
+    Module::of::<limits::limit_req::LimitReq<Request>>("limit_req"),
     Module::of::<every_protocol::limit_conn::LimitConn<Request>>("limit_conn"),
     Module::of::<limits::limit_rate::LimitRate>("limit_rate"),
     Module::of::<content::upload_progress::UploadProgress>("upload_progress"),
@@ -188,6 +188,7 @@ pub static MAIL_MODULES: &[MailModule] = &[
     // Access.
     MailModule::of::<every_protocol::access::Access>("access"),
     // Limits, at each login.
+    MailModule::of::<limits::limit_req::LimitReq<MailSession>>("limit_req"),
     MailModule::of::<every_protocol::limit_conn::LimitConn<MailSession>>("limit_conn"),
     // Log.
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),

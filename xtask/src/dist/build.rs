@@ -98,17 +98,21 @@ pub(super) struct Target<'a> {
 
 /// Program of a package of the workspace.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Program {
-    pub(super) package: &'static str,
-    pub(super) name: &'static str,
+pub(crate) struct Program {
+    pub(crate) package: &'static str,
+    pub(crate) name: &'static str,
 }
 
 /// The server.
-const SERVER: Program = Program { package: "tailwater", name: "tailwater" };
+pub(super) const SERVER: Program = Program { package: "tailwater", name: "tailwater" };
 
-/// Builds a program that no profile is made for, and returns its path.
-pub(super) fn tool(compiler: &Compiler, target: Target<'_>, program: Program) -> Result<PathBuf, Failure> {
-    build(compiler, target, (program, "plain"), &[])
+/// Builds programs that no profile is made for, with one command, and returns their paths.
+pub(super) fn tools<const N: usize>(
+    compiler: &Compiler,
+    target: Target<'_>,
+    programs: [Program; N],
+) -> Result<[PathBuf; N], Failure> {
+    build(compiler, target, (programs, "plain"), &[])
 }
 
 /// Builds the server for a target and returns its path.
@@ -121,19 +125,21 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
         }
         Profile::New => Some(train(compiler, target.triple)?),
     };
-    match profile {
-        None => build(compiler, target, (SERVER, "plain"), &[]),
+    let [binary] = match profile {
+        None => build(compiler, target, ([SERVER], "plain"), &[]),
         Some(path) => {
-            build(compiler, target, (SERVER, "optimised"), &[format!("-Cprofile-use={}", path.display())])
+            build(compiler, target, ([SERVER], "optimised"), &[format!("-Cprofile-use={}", path.display())])
         }
-    }
+    }?;
+    Ok(binary)
 }
 
 /// Builds an instrumented binary, trains it, and returns the joined profile.
 fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
     // The instrumented server runs here only.
     let instrumented = Target { triple, glibc: None };
-    let binary = build(compiler, instrumented, (SERVER, INSTRUMENTED), &["-Cprofile-generate".to_owned()])?;
+    let [binary] =
+        build(compiler, instrumented, ([SERVER], INSTRUMENTED), &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
     // The profile fits this source only.
     let name = format!("{triple}-{}.profdata", commit().unwrap_or_else(|| "unknown".to_owned()));
@@ -145,18 +151,19 @@ fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
 
 const INSTRUMENTED: &str = "instrumented";
 
-fn build(
+fn build<const N: usize>(
     compiler: &Compiler,
     Target { triple, glibc }: Target<'_>,
-    (program, name): (Program, &str),
+    (programs, name): ([Program; N], &str),
     flags: &[String],
-) -> Result<PathBuf, Failure> {
+) -> Result<[PathBuf; N], Failure> {
     let work = target().join(WORK);
     let directory = work.join(glibc.map_or_else(|| name.to_owned(), |glibc| format!("{name}-{glibc}")));
     let mut command = cargo();
     command
-        .args(["build", "--locked", "--release", "-p", program.package, "--target", triple, "--target-dir"])
+        .args(["build", "--locked", "--release", "--target", triple, "--target-dir"])
         .arg(&directory)
+        .args(programs.iter().flat_map(|program| ["-p", program.package]))
         .current_dir(root());
     let mut all = flags.to_vec();
     let moved = moved_paths();
@@ -187,21 +194,24 @@ fn build(
     if objcopy.is_some() {
         command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
     }
-    println!("dist: {name} build of {} for {triple}", program.name);
+    let names = programs.map(|program| program.name);
+    println!("dist: {name} build of {} for {triple}", names.join(", "));
     run(&mut command)?;
-    let built = directory.join(triple).join("release").join(program.name);
-    match objcopy.filter(|_| name != INSTRUMENTED) {
-        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join(program.name)),
-        None => Ok(built),
+    let of_target = directory.join(triple);
+    let built = names.map(|program| of_target.join("release").join(program));
+    let Some(objcopy) = objcopy.filter(|_| name != INSTRUMENTED) else { return Ok(built) };
+    let stripped = names.map(|program| of_target.join(program));
+    for (built, to) in built.iter().zip(&stripped) {
+        strip(&objcopy, built, to)?;
     }
+    Ok(stripped)
 }
 
 /// Removes debug information, and the names of tables that no stack shows.
-fn strip(objcopy: &Path, built: &Path, to: &Path) -> Result<PathBuf, Failure> {
+fn strip(objcopy: &Path, built: &Path, to: &Path) -> Result<(), Failure> {
     let mut command = Command::new(objcopy);
     command.args(["--strip-debug", "--wildcard", "--strip-symbol=GCC_except_table*"]).arg(built).arg(to);
-    run(&mut command)?;
-    Ok(to.to_owned())
+    run(&mut command)
 }
 
 /// Short name of the last commit.

@@ -62,7 +62,7 @@ pub(crate) struct Parts {
     pub(crate) tools: Tools,
     /// Licences of the dependencies.
     pub(crate) notices: String,
-    /// Bill of materials.
+    /// Bill of materials; empty in an installation from source.
     pub(crate) sbom: String,
 }
 
@@ -195,7 +195,9 @@ impl Layout {
             copy("packaging/deb/copyright", format!("{documents}/copyright"), Role::Document)?;
         }
         put(format!("{documents}/THIRD-PARTY"), 0o644, Role::Document, parts.notices.clone().into_bytes());
-        put(format!("{documents}/sbom.cdx.json"), 0o644, Role::Document, parts.sbom.clone().into_bytes());
+        if !parts.sbom.is_empty() {
+            put(format!("{documents}/sbom.cdx.json"), 0o644, Role::Document, parts.sbom.clone().into_bytes());
+        }
 
         let mut own = vec![
             format!("{configuration}/conf.d"),
@@ -246,7 +248,7 @@ impl Layout {
     fn relocate(&self, from: &str, text: &str) -> String {
         if from.starts_with("packaging/man/") {
             return match self {
-                Self::Local { .. } => text.to_owned(),
+                Self::Local { prefix } => text.replace(PLAIN_PREFIX, &format!("{prefix}/tailwater/")),
                 _ => text
                     .replace(PLAIN_CONFIGURATION, CONFIGURATION)
                     .replace("conf/nginx.conf)", &format!("{CONFIGURATION})"))

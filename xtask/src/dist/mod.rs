@@ -273,6 +273,9 @@ const TOP: Program = Program { package: "tailwater-top", name: "tailwater-top" }
 const INGRESS: Program = Program { package: "tailwater-ingress", name: "tailwater-ingress" };
 const SLOWDISK: Program = Program { package: "tw-slowdisk", name: "tailwater-slowdisk" };
 
+/// Every program, the server first.
+pub(crate) const PROGRAMS: [Program; 4] = [build::SERVER, TOP, INGRESS, SLOWDISK];
+
 impl Tools {
     /// Programs in the directory of the server's binary.
     pub(crate) fn beside(binary: &Path) -> Result<Self, Failure> {
@@ -284,8 +287,8 @@ impl Tools {
     }
 
     fn build(compiler: &Compiler, target: build::Target<'_>) -> Result<Self, Failure> {
-        let built = |program| read(&build::tool(compiler, target, program)?);
-        Ok(Self { top: Some(built(TOP)?), slowdisk: Some(built(SLOWDISK)?), ingress: Some(built(INGRESS)?) })
+        let [top, slowdisk, ingress] = build::tools(compiler, target, [TOP, SLOWDISK, INGRESS])?;
+        Ok(Self { top: Some(read(&top)?), slowdisk: Some(read(&slowdisk)?), ingress: Some(read(&ingress)?) })
     }
 }
 

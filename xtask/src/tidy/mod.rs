@@ -3,6 +3,7 @@
 
 mod bans;
 mod code;
+mod commands;
 mod conflicts;
 mod contents;
 mod differences;
@@ -14,6 +15,8 @@ mod size;
 mod tree;
 mod unsafe_code;
 mod words;
+mod workflows;
+mod yaml;
 
 use std::fmt;
 
@@ -59,6 +62,8 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     words::check,
     conflicts::check,
     contents::check,
+    commands::check,
+    workflows::check,
     language::check,
     size::check,
 ];

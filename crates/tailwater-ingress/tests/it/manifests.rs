@@ -52,12 +52,45 @@ fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Templates of the chart as their default values make them, as far as rights and arguments are concerned.
+/// Templates of the chart as their default values make them, as far as rights and arguments are concerned, and these values.
 fn chart() -> String {
-    let text = packaging("helm/tailwater-ingress/templates/rbac.yaml")
-        + &packaging("helm/tailwater-ingress/templates/deployment.yaml");
+    let text = chart_file("templates/rbac.yaml") + &chart_file("templates/deployment.yaml");
     let kept = text.lines().filter(|line| !line.trim_start().starts_with("{{-"));
-    kept.map(|line| format!("{line}\n")).collect::<String>().replace("{{", "").replace("}}", "")
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    kept.replace("{{", "").replace("}}", "") + &chart_file("values.yaml")
+}
+
+fn chart_file(path: &str) -> String {
+    packaging(&format!("helm/tailwater-ingress/{path}"))
+}
+
+/// Paths of keys of YAML, as `a` and `a.b`, to this depth.
+fn keys(text: &str, levels: usize) -> BTreeSet<String> {
+    let mut path: Vec<String> = Vec::new();
+    let mut keys = BTreeSet::new();
+    for line in lines(text).into_iter().filter(|line| !line.key.is_empty()) {
+        path.truncate(line.depth / 2);
+        path.push(line.key);
+        if path.len() <= levels {
+            keys.insert(path.join("."));
+        }
+    }
+    keys
+}
+
+/// Paths of values that the templates of the chart use.
+fn used_values() -> BTreeSet<String> {
+    let directory =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/helm/tailwater-ingress/templates");
+    let mut used = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for rest in text.split(".Values.").skip(1) {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
+            used.insert(rest[..end].to_owned());
+        }
+    }
+    used
 }
 
 /// Pairs of `group/resource` and verb.
@@ -133,7 +166,40 @@ fn manifests_run_without_privileges() {
             assert!(OPTIONS.iter().any(|option| option.names.contains(&name)), "{name}");
         }
     }
-    assert!(packaging("helm/tailwater-ingress/Chart.yaml").contains("name: tailwater-ingress\n"));
-    assert!(!lines(&packaging("helm/tailwater-ingress/Chart.yaml")).is_empty());
-    assert!(!lines(&packaging("helm/tailwater-ingress/values.yaml")).is_empty());
+    assert!(chart_file("Chart.yaml").contains("name: tailwater-ingress\n"));
+    assert!(!lines(&chart_file("Chart.yaml")).is_empty());
+}
+
+#[test]
+fn values_of_the_chart_are_used_and_described() {
+    let values = keys(&chart_file("values.yaml"), 3);
+    let used = used_values();
+    for name in &used {
+        assert!(values.contains(name), "values.yaml lacks {name}");
+    }
+    let top = keys(&chart_file("values.yaml"), 1);
+    for name in &top {
+        let below = format!("{name}.");
+        assert!(used.iter().any(|used| used == name || used.starts_with(&below)), "no template uses {name}");
+    }
+    let schema: serde_json::Value = serde_json::from_str(&chart_file("values.schema.json")).unwrap();
+    assert_eq!(schema["additionalProperties"], false);
+    let described = schema["properties"].as_object().unwrap().keys().cloned();
+    // Helm adds this one.
+    assert_eq!(described.filter(|name| name != "global").collect::<BTreeSet<_>>(), top);
+    for name in used.iter().filter(|name| name.contains('.')) {
+        let place = format!("/properties/{}", name.replace('.', "/properties/"));
+        assert!(schema.pointer(&place).is_some(), "values.schema.json lacks {name}");
+    }
+    for name in keys(&packaging("helm/everything.yaml"), 1) {
+        assert!(top.contains(&name), "everything.yaml sets {name}, which is no value");
+    }
+}
+
+#[test]
+fn versions_of_the_chart_are_ours() {
+    for key in ["version", "appVersion"] {
+        let line = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(chart_file("Chart.yaml").contains(&line), "{key}");
+    }
 }

@@ -1,10 +1,13 @@
-//! `--explain URL`: the routing of a request, or of a session of `stream`, without a server.
+//! `--explain URL`: the routing of a request, or of a session of `stream` or `mail`, without a server.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use tw_app::explain::{ExplainedProtocol, Explanation, Line, RequestToExplain, Scheme, SessionToExplain};
+use tw_app::explain::{
+    ExplainedProtocol, Explanation, Line, MailProtocol, MailToExplain, RequestToExplain, Scheme,
+    SessionToExplain,
+};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
@@ -21,9 +24,11 @@ const TEXT_COLUMNS: usize = 72;
 pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let shown_url = String::from_utf8_lossy(url);
     let scheme = SCHEMES.iter().find_map(|(scheme, protocol)| Some((url.strip_prefix(*scheme)?, *protocol)));
-    let subject = match scheme {
-        Some((rest, protocol)) => parse_session(rest, protocol).map(Subject::Session),
-        None => parse(url).map(Subject::Request),
+    let mail = MAIL_SCHEMES.iter().find_map(|scheme| Some((url.strip_prefix(scheme.text)?, scheme)));
+    let subject = match (scheme, mail) {
+        (Some((rest, protocol)), _) => parse_session(rest, protocol).map(Subject::Session),
+        (None, Some((rest, scheme))) => parse_mail(rest, scheme).map(Subject::Mail),
+        (None, None) => parse(url).map(Subject::Request),
     };
     let subject = subject.ok_or_else(|| {
         format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b, or /a?b)")
@@ -44,6 +49,7 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         Subject::Session(session) => {
             generation.explain_session(&session).map_err(|error| failed("starting a loop", error))??
         }
+        Subject::Mail(session) => generation.explain_mail(&session)?,
     };
     Ok(shown(&explanation, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
 }
@@ -59,6 +65,43 @@ const SCHEMES: [(&[u8], ExplainedProtocol); 3] = [
 enum Subject {
     Request(RequestToExplain),
     Session(SessionToExplain),
+    Mail(MailToExplain),
+}
+
+/// Scheme of a session of mail.
+struct MailScheme {
+    text: &'static [u8],
+    protocol: MailProtocol,
+    is_tls: bool,
+    /// Port of the protocol.
+    port: u16,
+}
+
+const fn mail_scheme(text: &'static [u8], protocol: MailProtocol, is_tls: bool, port: u16) -> MailScheme {
+    MailScheme { text, protocol, is_tls, port }
+}
+
+/// Schemes of sessions of mail.
+const MAIL_SCHEMES: [MailScheme; 6] = [
+    mail_scheme(b"imap://", MailProtocol::Imap, false, 143),
+    mail_scheme(b"imaps://", MailProtocol::Imap, true, 993),
+    mail_scheme(b"pop3://", MailProtocol::Pop3, false, 110),
+    mail_scheme(b"pop3s://", MailProtocol::Pop3, true, 995),
+    mail_scheme(b"smtp://", MailProtocol::Smtp, false, 25),
+    mail_scheme(b"smtps://", MailProtocol::Smtp, true, 465),
+];
+
+/// Reads `host` or `host:port`, what follows a scheme of mail.
+fn parse_mail(rest: &[u8], scheme: &MailScheme) -> Option<MailToExplain> {
+    let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+    let (host, port) = host_and_port(rest)?;
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#');
+    rest.iter().all(is_plain).then_some(MailToExplain {
+        host: host.to_ascii_lowercase(),
+        port: port.unwrap_or(scheme.port),
+        protocol: scheme.protocol,
+        is_tls: scheme.is_tls,
+    })
 }
 
 /// Reads `host:port`, what follows `tcp://`, `udp://` or `tls://`.

@@ -2,23 +2,21 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::keepalive_pool::PoolKey;
-use tw_connect::reading::read_some;
 use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
-use tw_connect::{ReadOutcome, UpstreamConnection, queue, upstream_names};
-use tw_core::session::Session;
+use tw_connect::{AttemptLimits, AttemptingSession, UpstreamConnection, attempts};
 use tw_log::{Level, Text};
 use tw_net::ConnectOptions;
 use tw_net::proxy_protocol::Addrs;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::names;
-use tw_upstream::{BalanceKey, KeyKind, Lease, PeerOutcome, PeerSelection};
+use tw_upstream::{Lease, PeerOutcome};
 use zeroize::Zeroizing;
 
 use super::request::{self, ClientFacts, HttpVersion, ProxyFacts, RequestTarget, TlsFacts};
@@ -82,23 +80,28 @@ pub(crate) async fn ask(s: &mut MailSession) -> Result<AuthResponse, AuthFailure
 
 /// Asks one server after the other until one has answered.
 async fn try_servers(
-    s: &MailSession,
+    s: &mut MailSession,
     settings: &AuthHttp,
     target: &AuthTarget,
     until: Instant,
 ) -> Result<AuthResponse, AuthFailure> {
     let group = &target.group;
-    resolve_names(s, target).await?;
-    let key = match group.peers.method().key_kind() {
-        KeyKind::Nothing => BalanceKey::None,
-        KeyKind::Client => {
-            s.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
-        }
-        KeyKind::Text => BalanceKey::Text(group.key.as_ref().map_or_else(Vec::new, |key| key.value(s))),
+    let event_loop = s.event_loop().clone();
+    let failed = |s: &mut MailSession, failure: AttemptFailure| {
+        s.record_failure(&failure);
+        AuthFailure::Logged
     };
-    let mut selection = group.peers.start_selection(key, None, 0);
+    if group.peers.has_host_names() {
+        let resolving = s.server().settings.resolving.clone();
+        let pool = s.client.generation.disks.default_disk().pool().clone();
+        let ready = attempts::resolve_names(s, group, &resolving, &pool).await;
+        ready.map_err(|failure| failed(s, failure))?;
+    }
+    let limits = AttemptLimits { tries: 0, timeout: Duration::ZERO };
+    let mut selection = attempts::begin_selection(s, group, &limits);
     loop {
-        let lease = select(s, target, &mut selection).await?;
+        let selected = attempts::select_peer(s, group, &mut selection, &event_loop.upstreams.random).await;
+        let lease = selected.map_err(|failure| failed(s, failure))?;
         let name = lease.peer().text().to_owned();
         match attempt(s, settings, target, lease, until).await {
             Ok(response) => return Ok(response),
@@ -106,58 +109,13 @@ async fn try_servers(
                 return Err(AuthFailure::Response(format!("auth http server {name} {text}")));
             }
             Err(ExchangeFailure::Attempt(failure)) => {
-                if let Some(level) = failure.cause.level() {
-                    s.log(level, format_args!("{}, auth http server {name}", failure.cause_line()));
-                }
+                let failure = failed(s, failure);
                 if selection.tries_left() == 0 {
-                    return Err(AuthFailure::Logged);
+                    return Err(failure);
                 }
             }
         }
     }
-}
-
-/// Line of a failure without the stage that requests of HTTP have.
-trait CauseLine {
-    fn cause_line(&self) -> String;
-}
-
-impl CauseLine for AttemptFailure {
-    fn cause_line(&self) -> String {
-        let line = self.to_string();
-        let stage = self.stage.to_string();
-        line.replacen(&stage, "", 1).trim_end().to_owned()
-    }
-}
-
-async fn resolve_names(s: &MailSession, target: &AuthTarget) -> Result<(), AuthFailure> {
-    let group = &target.group;
-    if !group.peers.has_host_names() {
-        return Ok(());
-    }
-    let resolving = group.resolving.as_ref().unwrap_or(&s.server().settings.resolving).clone();
-    let pool = s.client.generation.disks.default_disk().pool().clone();
-    let ready = upstream_names::ensure_addresses(&group.names, &group.peers, &resolving, &pool).await;
-    ready.map_err(|failure| {
-        s.log(Level::Error, format_args!("{}", failure.at(AttemptStage::Connecting).cause_line()));
-        AuthFailure::Logged
-    })
-}
-
-async fn select(
-    s: &MailSession,
-    target: &AuthTarget,
-    selection: &mut PeerSelection,
-) -> Result<Lease, AuthFailure> {
-    let group = &target.group;
-    let random = &s.event_loop().upstreams.random;
-    let (selected, _) = queue::select(&group.peers, group.queue, selection, random).await;
-    selected.map_err(|failure| {
-        let name = group.peers.name();
-        let line = failure.at(AttemptStage::Connecting).cause_line();
-        s.log(Level::Error, format_args!("{line}, auth http server {name}"));
-        AuthFailure::Logged
-    })
 }
 
 /// Asks one server, on an idle connection if there is one. A connection that the server has closed meanwhile is replaced.
@@ -181,7 +139,7 @@ async fn attempt(
     let request = make_request(s, settings, target, version);
     if let Some(connection) = idle {
         // An idle connection that turns out to be closed says nothing about the server.
-        if let Ok(response) = exchange(s, &connection, &request).await {
+        if let Ok(response) = exchange(&connection, &request).await {
             return Ok(finish(s, response, (connection, owner), lease, target));
         }
     }
@@ -189,29 +147,20 @@ async fn attempt(
     let connection = match opened {
         Ok(connection) => Rc::new(connection),
         Err(failure) => {
-            end_lease(lease, &failure);
+            attempts::end_lease(s, lease, &failure, PeerOutcome::Failed);
             return Err(ExchangeFailure::Attempt(failure));
         }
     };
     lease.connected(now_ms());
-    match exchange(s, &connection, &request).await {
+    match exchange(&connection, &request).await {
         Ok(response) => Ok(finish(s, response, (connection, owner), lease, target)),
         Err(failure) => {
             if let ExchangeFailure::Attempt(failure) = &failure {
-                end_lease(lease, failure);
+                attempts::end_lease(s, lease, failure, PeerOutcome::Failed);
             }
             Err(failure)
         }
     }
-}
-
-/// Ends the lease of a failed attempt.
-fn end_lease(lease: Lease, failure: &AttemptFailure) {
-    if failure.cause.is_local() {
-        return drop(lease);
-    }
-    // A server that is disabled now is said by the group's metrics.
-    let _ = lease.done(PeerOutcome::Failed, now_ms());
 }
 
 async fn open(
@@ -255,7 +204,6 @@ enum Reuse {
 
 /// Sends a request and reads the response.
 async fn exchange(
-    s: &MailSession,
     connection: &UpstreamConnection,
     request: &Secret,
 ) -> Result<(AuthResponse, Reuse), ExchangeFailure> {
@@ -278,7 +226,7 @@ async fn exchange(
         if received.len() >= RESPONSE_MAX {
             return Err(ExchangeFailure::Response("sent too big response".to_owned()));
         }
-        receive(s, connection, &mut received).await?;
+        receive(connection, &mut received).await?;
     };
     let head = received.get(..head_len).unwrap_or_default();
     let parsed = response::parse(head).map_err(|error| ExchangeFailure::Response(error.to_string()))?;
@@ -288,7 +236,7 @@ async fn exchange(
     // A body that does not come at once costs the connection, not the login.
     let mut reuse = Reuse::Yes;
     while received.len() < head_len + body_len {
-        if receive(s, connection, &mut received).await.is_err() {
+        if receive(connection, &mut received).await.is_err() {
             reuse = Reuse::No;
             break;
         }
@@ -297,29 +245,22 @@ async fn exchange(
     Ok((parsed, if is_exact { reuse } else { Reuse::No }))
 }
 
-/// Appends bytes of the auth server.
-async fn receive(
-    s: &MailSession,
-    connection: &UpstreamConnection,
-    received: &mut Vec<u8>,
-) -> Result<(), ExchangeFailure> {
+/// Appends bytes of the auth server. They go nowhere else: a response may contain a password.
+async fn receive(connection: &UpstreamConnection, received: &mut Vec<u8>) -> Result<(), ExchangeFailure> {
     let failed = |cause: UpstreamFailure| ExchangeFailure::Attempt(cause.at(AttemptStage::ReadingHead));
+    let Some(transport) = connection.transport() else { return Err(failed(UpstreamFailure::Closed)) };
+    let len = received.len();
     loop {
-        let room = READ_SIZE.min(RESPONSE_MAX.saturating_sub(received.len()));
-        let (outcome, bytes) = read_some(&s.event_loop().buffers, connection, room.max(1)).map_err(failed)?;
-        received.extend_from_slice(&bytes);
-        match outcome {
-            ReadOutcome::Closed if bytes.is_empty() => return Err(failed(UpstreamFailure::Closed)),
-            ReadOutcome::Some | ReadOutcome::Closed => return Ok(()),
-            ReadOutcome::Nothing => {
-                poll_fn(|cx| match connection.poll_input(cx) {
-                    Poll::Ready(ready) => Poll::Ready(ready),
-                    Poll::Pending => Poll::Pending,
-                })
-                .await
-                .map_err(failed)?;
-            }
+        received.resize((len + READ_SIZE).min(RESPONSE_MAX), 0);
+        let read = transport.try_read_into(received.get_mut(len..).unwrap_or_default());
+        received.truncate(len + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => return Err(failed(UpstreamFailure::Closed)),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(failed(UpstreamFailure::Receive(error))),
         }
+        poll_fn(|cx| connection.poll_input(cx)).await.map_err(failed)?;
     }
 }
 

@@ -132,8 +132,8 @@ impl UpstreamLogin {
     /// Returns true for a response of SMTP that allows the next step; `None` if more is to follow. The last line has a blank behind its
     /// code.
     fn is_accepted_by_smtp(&self, response: &[u8]) -> Option<bool> {
-        let lines = response.split_inclusive(|byte| *byte == b'\n');
-        let last = lines.last()?;
+        let mut lines = response.split_inclusive(|byte| *byte == b'\n');
+        let last = lines.next_back()?;
         if last.get(3) == Some(&b'-') {
             return None;
         }

@@ -1,4 +1,4 @@
-//! `limit_req`: rate of requests with the same key (nginx: ngx_http_limit_req_module). Preaccess phase.
+//! `limit_req`: rate of requests with the same key (nginx: ngx_http_limit_req_module). Preaccess phase; in `mail`, rate of logins.
 //!
 //! A leaky bucket for each key: requests beyond the rate are its excess, in thousandths of a request. Up to `delay=` a
 //! request is served at once, up to `burst=` after a delay, beyond that it is refused. With `cost=`, a request is admitted while
@@ -7,32 +7,36 @@
 mod bucket;
 mod cost;
 mod fleet;
+mod logins;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Counter;
-use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_conf::{
+    Args, ConfError, Contexts, Directive, HTTP, LOCATION, MAIL, MAIL_SERVER, Node, SERVER, Setting, Span,
+    Word, record,
+};
 use tw_core::access_check::AccessDecision;
+use tw_core::load::Resolve;
 use tw_core::metrics::{Metric, MetricKind};
-use tw_core::module::Settings;
+use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
-use tw_core::vars::Template;
+use tw_core::vars::{Template, VarDef};
 use tw_fleet::{RateKey, SharedRate};
 use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
 
 use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
 use self::cost::PendingCosts;
 use crate::shared::refusal::{self, HasRefusal, LimitRefusal};
 use crate::shared::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 
-const ALL: u32 = HTTP | SERVER | LOCATION;
+const IN_HTTP: Contexts = HTTP | SERVER | LOCATION;
+const ALL: Contexts = IN_HTTP | MAIL | MAIL_SERVER;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 65_535;
@@ -70,9 +74,9 @@ struct RawZone {
 }
 
 /// Limits of one block.
-pub(crate) struct LimitReq {
-    zones: Arc<Zones<ReqZone<Request>>>,
-    limits: Arc<[ReqLimit<Request>]>,
+pub(crate) struct LimitReq<S> {
+    zones: Arc<Zones<ReqZone<S>>>,
+    limits: Arc<[ReqLimit<S>]>,
     refusal: LimitRefusal,
     slot: u16,
 }
@@ -148,91 +152,94 @@ tw_base::limits! {
     constant count cost::COST_MAX, "a higher one counts as this";
 }
 
-impl Settings<Http> for LimitReq {
-    type Raw = Raw;
-
-    const LIMITS: &'static [tw_base::Limit] = LIMITS;
-
-    const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("limit_req_zone", "key zone=name:size rate=rate [fleet=name]", HTTP, Args::range(3, 4))
-            .doc(
-                "Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m). With fleet=, the \
-                 nodes of the fleet share the rate.",
-            )
-            .set(|raw, node, _| {
-                raw.zones.push(RawZone::read(node)?);
-                Ok(())
-            }),
-        record::new(
-            "limit_req",
-            "zone=name [burst=number] [nodelay | delay=number | cost=$variable]",
-            ALL,
-            Args::range(1, 4),
+/// Records of the directives, for every protocol.
+const DIRECTIVES: &[Directive<Raw>] = &[
+    record::new("limit_req_zone", "key zone=name:size rate=rate [fleet=name]", HTTP | MAIL, Args::range(3, 4))
+        .doc(
+            "Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m). With fleet=, the \
+             nodes of the fleet share the rate.",
         )
-            .doc(
-                "Limits requests: up to burst more than the rate allows are delayed, the others refused. With cost=, a request is \
-                 admitted while the costs of those before are not beyond burst, and its own cost is charged when it is over: the number \
-                 that the variable has then.",
-            )
-            .set(|raw, node, _| {
-                let limit = read_limit(node)?;
-                RawLimit::refuse_duplicate(&raw.limits, &limit.zone, node)?;
-                raw.limits.push(node, limit);
-                Ok(())
-            }),
-        refusal::log_level(
-            "limit_req_log_level",
-            ALL,
-            "Level at which a refusal is logged; a delay is logged one level lower.",
-        ),
-        refusal::status("limit_req_status", ALL),
-        refusal::dry_run("limit_req_dry_run", ALL, "1.17.1"),
-        refusal::retry_after("limit_req_retry_after", ALL),
-    ];
+        .set(|raw, node, _| {
+            raw.zones.push(RawZone::read(node)?);
+            Ok(())
+        }),
+    record::new(
+        "limit_req",
+        "zone=name [burst=number] [nodelay | delay=number | cost=$variable]",
+        ALL,
+        Args::range(1, 4),
+    )
+        .doc(
+            "Limits requests: up to burst more than the rate allows are delayed, the others refused. With cost=, a request is \
+             admitted while the costs of those before are not beyond burst, and its own cost is charged when it is over: the number \
+             that the variable has then.",
+        )
+        .set(|raw, node, _| {
+            let limit = read_limit(node)?;
+            RawLimit::refuse_duplicate(&raw.limits, &limit.zone, node)?;
+            raw.limits.push(node, limit);
+            Ok(())
+        }),
+    refusal::log_level(
+        "limit_req_log_level",
+        ALL,
+        "Level at which a refusal is logged; a delay is logged one level lower.",
+    ),
+    refusal::status("limit_req_status", IN_HTTP),
+    refusal::dry_run("limit_req_dry_run", ALL, "1.17.1"),
+    refusal::retry_after("limit_req_retry_after", IN_HTTP),
+];
 
-    const VARIABLES: &'static [VarDef] = &[VarDef::stored(
-        STATUS,
-        "What limit_req decided: PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN.",
-    )];
+/// Text about [`STATUS`].
+const STATUS_DOC: &str =
+    "What limit_req decided: PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN.";
 
-    const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "limit_req_entries",
-            kind: MetricKind::Gauge,
-            labels: &["zone"],
-            doc: "Keys in a zone of limit_req.",
-            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.zone.entries.value()),
+/// Metrics of the zones of every protocol.
+const METRICS: &[Metric] = &[
+    Metric {
+        name: "limit_req_entries",
+        kind: MetricKind::Gauge,
+        labels: &["zone"],
+        doc: "Keys in a zone of limit_req.",
+        read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.zone.entries.value()),
+    },
+    Metric {
+        name: "limit_req_delayed_total",
+        kind: MetricKind::Counter,
+        labels: &["zone"],
+        doc: "Requests that limit_req delayed; with dry run: would have delayed.",
+        read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.delayed.value()),
+    },
+    Metric {
+        name: "limit_req_rejected_total",
+        kind: MetricKind::Counter,
+        labels: &["zone"],
+        doc: "Requests that limit_req refused; with dry run: would have refused.",
+        read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
+    },
+    Metric {
+        name: "limit_req_cost_total",
+        kind: MetricKind::Counter,
+        labels: &["zone"],
+        doc: "Costs that limit_req has charged (cost=), in whole numbers.",
+        read: |scrape, out| {
+            zone::values::<Buckets>(scrape, out, |b| b.charged.value() / REQUEST.unsigned_abs());
         },
-        Metric {
-            name: "limit_req_delayed_total",
-            kind: MetricKind::Counter,
-            labels: &["zone"],
-            doc: "Requests that limit_req delayed; with dry run: would have delayed.",
-            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.delayed.value()),
-        },
-        Metric {
-            name: "limit_req_rejected_total",
-            kind: MetricKind::Counter,
-            labels: &["zone"],
-            doc: "Requests that limit_req refused; with dry run: would have refused.",
-            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
-        },
-        Metric {
-            name: "limit_req_cost_total",
-            kind: MetricKind::Counter,
-            labels: &["zone"],
-            doc: "Costs that limit_req has charged (cost=), in whole numbers.",
-            read: |scrape, out| {
-                zone::values::<Buckets>(scrape, out, |b| b.charged.value() / REQUEST.unsigned_abs());
-            },
-        },
-        fleet::SHARED,
-        fleet::NODES,
-        fleet::AWAY,
-        fleet::KEYS,
-    ];
+    },
+    fleet::SHARED,
+    fleet::NODES,
+    fleet::AWAY,
+    fleet::KEYS,
+];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+impl<S: Session> LimitReq<S> {
+    /// Resolves the directives. `cost` resolves that parameter.
+    fn resolve_for<P: Protocol<Session = S>>(
+        raw: Raw,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_, P>,
+        cost: impl Fn(&Word, &ReqZone<S>, &mut Resolve<'_, P>) -> Result<Template<S>, ConfError>,
+    ) -> Result<Self, ConfError> {
         let zones = match outer {
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
@@ -243,8 +250,8 @@ impl Settings<Http> for LimitReq {
             outer_limits,
             (&zones, "limit_req"),
             cx,
-            |zone, RawValues { burst, delay, cost }, cx| {
-                let cost = cost.map(|word| cost::resolve(&word, &zone, cx)).transpose()?;
+            |zone, RawValues { burst, delay, cost: written }, cx| {
+                let cost = written.map(|word| cost(&word, &zone, cx)).transpose()?;
                 Ok(ReqLimit { zone, burst, delay, cost })
             },
         )?;
@@ -254,6 +261,22 @@ impl Settings<Http> for LimitReq {
             refusal: LimitRefusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
+    }
+}
+
+impl Settings<Http> for LimitReq<Request> {
+    type Raw = Raw;
+
+    const LIMITS: &'static [tw_base::Limit] = LIMITS;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = DIRECTIVES;
+
+    const VARIABLES: &'static [VarDef<Request>] = &[VarDef::stored(STATUS, STATUS_DOC)];
+
+    const METRICS: &'static [Metric] = METRICS;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Http>) -> Result<Self, ConfError> {
+        Self::resolve_for(raw, outer, cx, cost::resolve)
     }
 
     fn are_shared(&self) -> bool {
@@ -268,7 +291,10 @@ impl Settings<Http> for LimitReq {
 }
 
 /// Takes the zones of a configuration into use.
-fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Request>>, ConfError> {
+fn declare<P: Protocol>(
+    raw: Vec<RawZone>,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Zones<ReqZone<P::Session>>, ConfError> {
     let mut zones: Zones<ReqZone<_>> = Zones::new();
     for RawZone { key, zone: written, rate, fleet, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.buckets);
@@ -349,7 +375,7 @@ fn thousandths(text: &[u8]) -> Option<i64> {
     Some(number.saturating_mul(REQUEST))
 }
 
-impl Handler for LimitReq {
+impl Handler for LimitReq<Request> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
         let Some(decision) = refusal::decide_once(r, self.slot, decide) else { return Step::PASS };

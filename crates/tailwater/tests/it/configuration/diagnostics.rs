@@ -71,12 +71,6 @@ http {
         }
     }
 }
-mail {
-    server {
-        listen 1;
-        proxy on;
-    }
-}
 ",
     );
     let expected = "\
@@ -94,7 +88,7 @@ tailwater: [emerg] unknown \"defined\" variable in n.conf:4
 tailwater: [emerg] no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in n.conf:10
     10 |         listen 127.0.0.1:2 ssl;
        |         ^^^^^^^^^^^^^^^^^^^^^^^
-tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
+tailwater: [emerg] in all, 3 directives and 2 variables are not supported by this version of Tailwater:
     ngx_http_geoip_module
         geoip_org      in n.conf:7
         $geoip_org     in n.conf:4
@@ -103,11 +97,6 @@ tailwater: [emerg] in all, 5 directives and 2 variables are not supported by thi
     ngx_http_f4f_module
         f4f              in n.conf:12, 19
         f4f_buffer_size  in n.conf:13, 14, 15, 16
-    ngx_mail_core_module
-        mail  in n.conf:23
-        = only HTTP, TCP and UDP are served: mail needs another program
-    ngx_mail_proxy_module
-        proxy  in n.conf:26
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);

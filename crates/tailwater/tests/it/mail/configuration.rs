@@ -67,3 +67,38 @@ fn example_of_the_documentation_is_accepted() {
         }";
     server().start(conf).unwrap();
 }
+
+#[test]
+fn session_is_explained() {
+    let conf = "mail {
+    upstream auth { server 127.0.0.1:9000; server 127.0.0.1:9001 backup; }
+    auth_http http://auth/login;
+    server { listen 143; protocol imap; starttls off; imap_auth plain cram-md5; }
+    server { listen 127.0.0.1:110; protocol pop3; }
+}
+";
+    let explain = |url: &str| {
+        let output = server().arg("-q").arg("--explain").arg(url).run(conf).unwrap();
+        let out = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let lines = explain("imap://mail.example.com");
+    for expected in [
+        "protocol imap",
+        "starttls off",
+        "login plain cram-md5",
+        "auth_http http://auth/login",
+        "127.0.0.1:9000",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:?}");
+    }
+    assert!(lines[0].starts_with("listen 0.0.0.0:143 "), "{lines:?}");
+    for (url, expected) in [
+        ("imap://127.0.0.1:110", "the server of 127.0.0.1:110 speaks pop3"),
+        ("pop3s://127.0.0.1:110", "127.0.0.1:110 expects no TLS handshake: pop3://"),
+        ("smtp://127.0.0.1", "no server listens on"),
+    ] {
+        let lines = explain(url);
+        assert!(lines.iter().any(|line| line.contains(expected)), "{url}: {lines:?}");
+    }
+}

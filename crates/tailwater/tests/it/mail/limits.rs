@@ -40,6 +40,47 @@ fn sessions_of_one_user_are_limited() {
 }
 
 #[test]
+fn rate_of_logins_is_limited() {
+    let auth = AuthServer::accepting(([127, 0, 0, 1], 1).into());
+    let server = start(&format!(
+        "auth_http http://{}/; limit_req_zone $binary_remote_addr zone=logins:64k rate=1r/m;
+         limit_req zone=logins burst=1 nodelay; server {{ listen 127.0.0.1:{{port}}; protocol pop3; }}",
+        auth.addr
+    ));
+    let mut client = LineClient::connect(&server, GREETING);
+    for expected in
+        ["-ERR Invalid login or password", "-ERR Invalid login or password", "-ERR internal server error"]
+    {
+        client.asks("USER user", "+OK");
+        client.asks("PASS bad", expected);
+    }
+    client.is_closed();
+    assert_eq!(auth.requests().len(), 2, "the auth server is not asked beyond the rate");
+    server.wait_error_log("limiting logins, excess: 1.9").unwrap();
+}
+
+#[test]
+fn refused_logins_of_an_address_wait_longer() {
+    let auth = AuthServer::start(|_| vec!["Auth-Status: no".to_owned(), "Auth-Wait: 0".to_owned()]);
+    let server = start(&format!(
+        "auth_http http://{}/; failed_login_delay 100ms max=400ms;
+         server {{ listen 127.0.0.1:{{port}}; protocol pop3; }}",
+        auth.addr
+    ));
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        let mut client = LineClient::connect(&server, GREETING);
+        client.asks("USER user", "+OK");
+        let begun = std::time::Instant::now();
+        client.asks("PASS bad", "-ERR no");
+        pauses.push(begun.elapsed().as_millis());
+        client.is_closed();
+    }
+    // Timers may be late, never early.
+    assert!(pauses[0] >= 95 && pauses[1] >= 195 && pauses[2] >= 395, "{pauses:?}");
+}
+
+#[test]
 fn access_log_has_facts_of_the_session() {
     let backend = MailServer::pop3();
     let auth = AuthServer::accepting(backend.addr);

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Word};
+use tw_core::load::Resolve;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::plan::LogHandler;
 use tw_server::http::request::Request;
-use tw_server::load::Resolve;
 
 use super::bucket::{self, NoRoom, REQUEST};
 use super::{KEY_MAX, ReqLimit, ReqZone};
@@ -24,7 +25,7 @@ pub(super) const COST_MAX: i64 = 1_000_000_000_000;
 pub(super) fn resolve(
     word: &Word,
     zone: &ReqZone<Request>,
-    cx: &mut Resolve<'_>,
+    cx: &mut Resolve<'_, Http>,
 ) -> Result<Template<Request>, ConfError> {
     let fail = |message: String| ConfError::new(message).at(word.span);
     if !word.bytes.contains(&b'$') {

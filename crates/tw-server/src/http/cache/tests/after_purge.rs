@@ -96,6 +96,10 @@ fn old_head_stays_stale(is_new_stale: bool) {
         search.find(&wanted, &mut found).await;
         assert_eq!(found.entry.unwrap().1.is_stale, is_new_stale);
         assert!(is_stale().await, "the old head is used, although it is purged");
+        process.manager.sweep(process.held()).await;
+        assert!(is_stale().await, "a sweep has taken the new head for the old one");
+        assert_ne!(process.held().purges.counts(), [0, 0, 0], "a power cut may bring the old head back");
+        drop(claim);
     });
 }
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use tw_cache::format::Meta;
 use tw_cache::{
-    EntryState, EvictionTarget, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
-    Subject, Tag, Verdict,
+    EntryState, EvictionTarget, IndexEntry, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry,
+    ScannedEntry, Subject, Tag, Verdict,
 };
 use tw_disk::{Account, Disk, DiskError, Errno, FileKind, JobClass, JobSource, LIST_MAX};
 use tw_log::{Level, Text};
@@ -344,6 +344,8 @@ impl CacheMaintenance {
     /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
     /// handled.
     pub(crate) async fn sweep(&self, held: &ZoneIndex) -> u64 {
+        // After a reload the manager before may still sweep. Entries become compact when a sweep ends, and another one would miss those.
+        let _one_at_a_time = self.cache.zone.sweeping.lock().await;
         let swept = self.sweep_all(held).await;
         self.end_sweep(held).await;
         swept
@@ -441,11 +443,10 @@ impl CacheMaintenance {
             false => held.purges.verdict(checked, &subject),
         };
         match verdict {
+            // The head before may be purged: other loops have it in memory, and a power cut may bring it back.
+            Verdict::Kept(_) if is_head_ahead(held, seen, written) => seen.alive_since(),
             Verdict::Kept(upto) => {
-                // The head of an entry that is being validated may be younger than the one that the index knows, which may be purged.
-                if written <= seen.found.checked {
-                    held.index.confirm(seen.key, seen.found.sequence, upto);
-                }
+                held.index.confirm(seen.key, seen.found.sequence, upto);
                 Some(upto.min(seen.claimed_since.unwrap_or(latest)))
             }
             Verdict::Purged(Purge::Soft) => seen.alive_since(),
@@ -529,6 +530,13 @@ fn file_kind(name: &CStr) -> Option<CacheFileKind> {
 
 fn below(dir: &CStr, name: &CStr) -> CString {
     CString::new([dir.to_bytes(), b"/", name.to_bytes()].concat()).unwrap_or_default()
+}
+
+/// Returns true if the head that was read, with the number `written`, is younger than the one that the index knows, because the entry is
+/// being validated or was in the meantime.
+fn is_head_ahead(held: &ZoneIndex, seen: &ScannedEntry, written: u64) -> bool {
+    let is_same = |now: IndexEntry| now.claims == 0 && now.sequence == seen.found.sequence;
+    written > seen.found.checked && !held.index.peek(seen.key).is_some_and(is_same)
 }
 
 #[cfg(test)]

@@ -109,6 +109,8 @@ pub(crate) struct CacheZone {
     keys_size: AtomicU64,
     /// Lock for writing the file of the purges.
     pub(crate) saving: tokio::sync::Mutex<()>,
+    /// Held by the manager that sweeps.
+    pub(crate) sweeping: tokio::sync::Mutex<()>,
     /// Time of the last log line about a failing disk, in seconds.
     last_reported: AtomicI64,
     /// Error of the disk that keeps the contents from being loaded.
@@ -403,6 +405,7 @@ impl CacheZone {
             held: OnceCell::new(),
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
+            sweeping: tokio::sync::Mutex::default(),
             last_reported: AtomicI64::new(0),
             unknown: FatalMutex::default(),
             fills: (0..FILL_SHARDS).map(|_| FatalMutex::default()).collect(),
