@@ -41,11 +41,11 @@ pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
 pub use error::{ConfError, Diagnostics, Level, MachineCheck, MachineSubject, MissingFeature, said_once};
+pub use glob::expand_names;
 pub use known::{
     NginxDirective, NginxVariables, is_built_in, known, known_variables, missing_directive, missing_module,
     missing_variable, module_of, module_of_file, reject,
 };
-pub use glob::expand_names;
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;
 pub use network::Network;

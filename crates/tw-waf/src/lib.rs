@@ -11,6 +11,8 @@
 //! Every regular expression runs in time linear to its input: what needs more is an error when the rules are compiled, as is everything
 //! else that cannot be enforced.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod body;
 mod collection;
 mod engine;

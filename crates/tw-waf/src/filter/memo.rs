@@ -16,6 +16,7 @@ tw_base::limits! {
 
 /// Values that were filtered before, and the rules that each can match. Of one thread; the hash cannot be guessed, and the bytes are
 /// compared, so a client can neither collide with nor change what is remembered of others.
+#[derive(Default)]
 pub struct Memo {
     places: Vec<Option<Remembered>>,
     hasher: foldhash::quality::RandomState,
@@ -26,12 +27,6 @@ struct Remembered {
     value: Box<[u8]>,
     /// Positions in the phase.
     rules: Vec<u32>,
-}
-
-impl Default for Memo {
-    fn default() -> Self {
-        Self { places: Vec::new(), hasher: foldhash::quality::RandomState::default() }
-    }
 }
 
 impl Memo {

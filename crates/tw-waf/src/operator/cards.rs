@@ -15,7 +15,7 @@ pub(super) fn is_card_number(text: &[u8]) -> bool {
             (_, double) => double,
         })
         .sum();
-    digits.len() > 1 && sum % 10 == 0
+    digits.len() > 1 && sum.is_multiple_of(10)
 }
 
 /// Number of the social security of the United States: parts that were never given away are invalid.

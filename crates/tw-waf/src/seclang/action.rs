@@ -267,7 +267,7 @@ impl Actions {
         let effect = match name {
             "setvar" => set_var(value, names)?,
             "expirevar" => {
-                let (variable, key, seconds) = assignment(value)?;
+                let Assignment { variable, name: key, value: seconds } = assignment(value)?;
                 let Some(seconds) = seconds else { return Err("no time".to_owned()) };
                 if !variable.is_persistent() {
                     return Err("only values of a collection that is kept can expire".to_owned());
@@ -411,20 +411,27 @@ fn collection(name: &[u8]) -> Result<Variable, String> {
         .ok_or_else(|| format!("unknown collection \"{name}\""))
 }
 
-/// Collection, name and value of `collection.name=value`.
-fn assignment(value: &[u8]) -> Result<(Variable, Vec<u8>, Option<Vec<u8>>), String> {
-    let (left, right) = match split_at(value, b'=') {
+/// `collection.name=value`
+struct Assignment {
+    variable: Variable,
+    name: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+fn assignment(text: &[u8]) -> Result<Assignment, String> {
+    let (left, value) = match split_at(text, b'=') {
         Some((left, right)) => (left, Some(right.to_vec())),
-        None => (value, None),
+        None => (text, None),
     };
     let dot = left.iter().position(|byte| matches!(byte, b'.' | b':')).ok_or("no name of a value")?;
-    let (name, key) = left.split_at(dot);
-    Ok((collection(name)?, key.get(1..).unwrap_or_default().trim_ascii().to_vec(), right))
+    let (variable, name) = left.split_at(dot);
+    let variable = collection(variable)?;
+    Ok(Assignment { variable, name: name.get(1..).unwrap_or_default().trim_ascii().to_vec(), value })
 }
 
 fn set_var(value: &[u8], names: &mut Names) -> Result<Effect, String> {
     let (is_unset, value) = value.strip_prefix(b"!").map_or((false, value), |rest| (true, rest));
-    let (variable, key, right) = assignment(value)?;
+    let Assignment { variable, name: key, value: right } = assignment(value)?;
     let change = match right.as_deref() {
         _ if is_unset => Change::Unset,
         None => Change::Set(Template::compile(b"1", names)?),

@@ -28,7 +28,7 @@ pub(super) struct Inspection {
     /// Settings of the location in which it began.
     pub(super) waf: Arc<Waf>,
     /// `None` while a thread of the pool runs rules.
-    pub(super) transaction: RefCell<Option<Box<Transaction>>>,
+    pub(super) transaction: RefCell<Option<Transaction>>,
     /// True once the rules for the body of the request have run.
     pub(super) has_checked_body: Cell<bool>,
     /// Matches that were logged.
@@ -37,7 +37,7 @@ pub(super) struct Inspection {
 
 thread_local! {
     static MEMOS: RefCell<Vec<(u64, Memo)>> = const { RefCell::new(Vec::new()) };
-    static SPARES: RefCell<Vec<Box<Transaction>>> = const { RefCell::new(Vec::new()) };
+    static SPARES: RefCell<Vec<Transaction>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs the rules of a phase with what this thread remembers.
@@ -60,8 +60,7 @@ impl Inspection {
     pub(super) fn begin(waf: &Arc<Waf>, rules: &CompiledRules, r: &Request) -> Self {
         let store = &waf.shared.store;
         let spare = SPARES.with_borrow_mut(Vec::pop);
-        let mut transaction =
-            spare.unwrap_or_else(|| Box::new(Transaction::new(rules.rules.clone(), store.clone())));
+        let mut transaction = spare.unwrap_or_else(|| Transaction::new(rules.rules.clone(), store.clone()));
         transaction.begin(&rules.rules, store);
         fill(&mut transaction, waf, r);
         Self {
