@@ -29,6 +29,8 @@ _tailwater_ingress() {
         --fleet-engine) COMPREPLY=(); return ;;
         --fleet-credentials) _tailwater_names -f; return ;;
         --fleet-node) COMPREPLY=(); return ;;
+        --modsecurity-rules) _tailwater_names -f; return ;;
+        --owasp-core-rules) _tailwater_names -f; return ;;
         --resolver) COMPREPLY=(); return ;;
         --apiserver) COMPREPLY=(); return ;;
         --token-file) _tailwater_names -f; return ;;
@@ -37,7 +39,7 @@ _tailwater_ingress() {
         --control) _tailwater_names -f; return ;;
         --dir) _tailwater_names -d; return ;;
     esac
-    _tailwater_words '--controller-class --gateway-controller --ingress-class --watch-ingress-without-class --watch-namespace --configmap --tcp-services-configmap --udp-services-configmap --default-backend-service --default-ssl-certificate --publish-service --publish-status-address --election-id --allow-snippets --allow-cross-namespace --http-port --https-port --status-port --fleet-engine --fleet-credentials --fleet-node --resolver --apiserver --token-file --ca --tailwater --control --dir -v --version -h -? --help'
+    _tailwater_words '--controller-class --gateway-controller --ingress-class --watch-ingress-without-class --watch-namespace --configmap --tcp-services-configmap --udp-services-configmap --default-backend-service --default-ssl-certificate --publish-service --publish-status-address --election-id --allow-snippets --allow-cross-namespace --http-port --https-port --status-port --fleet-engine --fleet-credentials --fleet-node --modsecurity-rules --owasp-core-rules --resolver --apiserver --token-file --ca --tailwater --control --dir -v --version -h -? --help'
 }
 
 complete -F _tailwater_ingress tailwater-ingress

@@ -22,6 +22,8 @@ complete -c tailwater-ingress -l status-port -x -d 'port or address of /healthz,
 complete -c tailwater-ingress -l fleet-engine -x -d 'nats://host:port,… or etcd://host:port,…: replicas share the rates of global-rate-limit'
 complete -c tailwater-ingress -l fleet-credentials -r -F -d 'credentials of the engine'
 complete -c tailwater-ingress -l fleet-node -x -d 'name of this replica (default: HOSTNAME)'
+complete -c tailwater-ingress -l modsecurity-rules -r -F -d 'rules of the firewall for the annotation enable-modsecurity'
+complete -c tailwater-ingress -l owasp-core-rules -r -F -d 'rules for the annotation enable-owasp-core-rules: a file that includes those of the Core Rule Set'
 complete -c tailwater-ingress -l resolver -x -d 'DNS servers (default: those of /etc/resolv.conf)'
 complete -c tailwater-ingress -l apiserver -x -d 'API server (default: that of the cluster around the program)'
 complete -c tailwater-ingress -l token-file -r -F -d 'token for it'

@@ -120,6 +120,8 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
             "--fleet-engine" => engine = Some(engine_servers(&value()?)?),
             "--fleet-credentials" => credentials = Some(plain_path(&name, &value()?)?),
             "--fleet-node" => node = Some(value()?),
+            "--modsecurity-rules" => site.firewall.settings = Some(plain_path(&name, &value()?)?),
+            "--owasp-core-rules" => site.firewall.core_rules = Some(plain_path(&name, &value()?)?),
             "--resolver" => site.resolvers = resolvers(&value()?)?,
             "--apiserver" => options.access.url = Some(value()?),
             "--token-file" => options.access.token = Some(value()?.into()),

@@ -2,6 +2,11 @@
 
 use crate::source::ConfFiles;
 
+/// Names of the files that a name or pattern of `include` stands for, in order: that name itself if it is no pattern.
+pub fn expand_names(files: &dyn ConfFiles, name: &[u8]) -> Vec<Vec<u8>> {
+    if is_pattern(name) { expand(files, name) } else { vec![name.to_vec()] }
+}
+
 /// Returns `true` if `include` treats this name as a pattern.
 pub(crate) fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))

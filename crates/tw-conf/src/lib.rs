@@ -45,6 +45,7 @@ pub use known::{
     NginxDirective, NginxVariables, is_built_in, known, known_variables, missing_directive, missing_module,
     missing_variable, module_of, module_of_file, reject,
 };
+pub use glob::expand_names;
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;
 pub use network::Network;

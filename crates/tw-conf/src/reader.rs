@@ -407,7 +407,7 @@ impl<'a> Read<'a> {
             Ok([name]) => full_name(self.reader.conf_prefix, &name.bytes),
             Err(error) => return self.fail(error, nodes),
         };
-        let names = if glob::is_pattern(&name) { glob::expand(self.reader.files, &name) } else { vec![name] };
+        let names = glob::expand_names(self.reader.files, &name);
 
         depth.includes += 1;
         for name in names {

@@ -234,6 +234,11 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.files.read(&self.conf_path(name))
     }
 
+    /// Names of the files that `name` stands for, which may be a mask, see [`read_file`](Self::read_file).
+    pub fn expand_names(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        tw_conf::expand_names(self.shared.files, &self.conf_path(name))
+    }
+
     /// Opens a file of data by its full name. The master opens it also for the worker process, which need not have the right to.
     ///
     /// # Errors

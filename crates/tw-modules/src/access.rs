@@ -7,3 +7,4 @@ pub(crate) mod auth_request;
 pub(crate) mod auth_require;
 pub(crate) mod challenge;
 pub(crate) mod deny_request;
+pub(crate) mod waf;

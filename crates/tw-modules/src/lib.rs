@@ -56,6 +56,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<variables::secure_link::SecureLink>("secure_link"),
     // Rewrite phases. Traces begin before a rewrite can answer.
     Module::of::<logging::otel::Otel>("otel"),
+    // Its rules see a request before `return` answers it.
+    Module::of::<access::waf::Waf>("waf"),
     Module::of::<rewriting::rewrite::Rewrite>("rewrite"),
     // Before all modules that read fields of requests or add fields to responses.
     Module::of::<rewriting::headers_more::HeadersMore>("headers_more"),

@@ -26,6 +26,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-acme/", "the thread that orders certificates may wait"),
     ("crates/tw-fleet/", "the thread that follows a fleet may wait"),
     ("crates/tw-cache/examples/", "programs that measure, which run no loop"),
+    ("crates/tw-waf/examples/", "a program that tests rules, which runs no loop"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tailwater-top/", "a program of its own, which runs no loop"),
     ("crates/tailwater-ingress/", "a program of its own, which runs no loop"),

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub mod canary;
+mod firewall;
 pub mod policy;
 pub mod table;
 mod traffic;

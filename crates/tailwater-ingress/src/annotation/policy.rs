@@ -114,6 +114,7 @@ impl Policy {
         reader.read_mirror();
         reader.read_upstream_tls();
         reader.read_tracing();
+        reader.read_firewall();
         reader.policy.passthrough = reader.required("ssl-passthrough", value::switch).unwrap_or_default();
         reader.policy
     }
@@ -259,11 +260,6 @@ impl<'a> Reader<'a> {
                 }
                 Mapping::Ignored(reason) => {
                     self.policy.problems.push(format!("annotation \"{name}\" has no effect: {reason}"));
-                }
-                Mapping::Denied(reason) => {
-                    if self.text(name).is_some_and(|text| value::switch(text) != Some(false)) {
-                        self.policy.deny(format!("annotation \"{name}\" is not supported: {reason}"));
-                    }
                 }
                 Mapping::Built(_) | Mapping::Snippet(_) => {}
             }

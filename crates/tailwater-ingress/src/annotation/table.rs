@@ -27,8 +27,6 @@ pub enum Mapping {
     Snippet(&'static str),
     /// Not mapped, for this reason. The Ingress is served without it.
     Ignored(&'static str),
-    /// Not mapped, and it protects something: the locations are answered with 503.
-    Denied(&'static str),
 }
 
 const fn a(name: &'static str, mapping: Mapping) -> Annotation {
@@ -53,7 +51,7 @@ pub(crate) const NEXT_UPSTREAM: &[&str] = &[
 /// Versions of TLS.
 pub(crate) const PROTOCOLS: &[&str] = &["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
-use Mapping::{Built, Denied, Ignored, Location, Server, Snippet};
+use Mapping::{Built, Ignored, Location, Server, Snippet};
 
 /// The table, by name.
 pub const ANNOTATIONS: &[Annotation] = &[
@@ -112,10 +110,13 @@ pub const ANNOTATIONS: &[Annotation] = &[
     a("enable-cors", Built("`add_header`, `return 204` for preflights")),
     a("enable-global-auth", Ignored("there is no global authentication")),
     a("enable-influxdb", Ignored("no InfluxDB; Prometheus and OpenTelemetry are built in")),
-    a("enable-modsecurity", Denied("no ModSecurity; `false` is accepted")),
+    a("enable-modsecurity", Built("`modsecurity`, with the rules of the option `--modsecurity-rules`")),
     a("enable-opentelemetry", Built("`otel_trace`; the exporter is in the ConfigMap (`http-snippet`)")),
     a("enable-opentracing", Ignored("OpenTelemetry took its place")),
-    a("enable-owasp-core-rules", Denied("no ModSecurity; `false` is accepted")),
+    a(
+        "enable-owasp-core-rules",
+        Built("`modsecurity_rules_file`, with the rules of the option `--owasp-core-rules`"),
+    ),
     a("enable-rewrite-log", Location("rewrite_log", Switch)),
     a("fastcgi-index", Built("`fastcgi_index`")),
     a("fastcgi-params-configmap", Built("`fastcgi_param`, from a ConfigMap")),
@@ -145,8 +146,8 @@ pub const ANNOTATIONS: &[Annotation] = &[
     a("mirror-host", Built("`proxy_set_header Host` of the copy")),
     a("mirror-request-body", Location("mirror_request_body", Switch)),
     a("mirror-target", Built("`mirror`")),
-    a("modsecurity-snippet", Denied("no ModSecurity")),
-    a("modsecurity-transaction-id", Ignored("no ModSecurity")),
+    a("modsecurity-snippet", Snippet("`modsecurity_rules`")),
+    a("modsecurity-transaction-id", Built("`modsecurity_transaction_id`")),
     a("opentelemetry-operation-name", Built("`otel_span_name`")),
     a("opentelemetry-trust-incoming-span", Built("`otel_trace_context`")),
     a("opentracing-trust-incoming-span", Ignored("OpenTelemetry took its place")),
@@ -231,7 +232,6 @@ pub fn rows(is_mapped: bool) -> String {
             Built(text) => ((*text).to_owned(), true),
             Snippet(text) => (format!("{text}; only with `--allow-snippets`"), true),
             Ignored(reason) => ((*reason).to_owned(), false),
-            Denied(reason) => (format!("{reason}. **The paths are answered with 503**"), false),
         };
         if mapped == is_mapped {
             rows += &format!("| `{name}` | {text} |\n");

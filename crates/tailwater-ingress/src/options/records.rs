@@ -101,6 +101,18 @@ pub const OPTIONS: &[Opt] = &[
     ),
     with(&["--fleet-credentials"], ("file", Kind::File), "credentials of the engine", ""),
     with(&["--fleet-node"], ("name", Kind::Text), "name of this replica (default: HOSTNAME)", ""),
+    with(
+        &["--modsecurity-rules"],
+        ("file", Kind::File),
+        "rules of the firewall for the annotation enable-modsecurity",
+        "",
+    ),
+    with(
+        &["--owasp-core-rules"],
+        ("file", Kind::File),
+        "rules for the annotation enable-owasp-core-rules: a file that includes those of the Core Rule Set",
+        "",
+    ),
     with(&["--resolver"], ("addresses", Kind::Text), "DNS servers (default: those of /etc/resolv.conf)", ""),
     with(
         &["--apiserver"],

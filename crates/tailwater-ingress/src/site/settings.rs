@@ -55,6 +55,17 @@ pub struct SiteOptions {
     pub unavailable: BTreeMap<ExtraPort, String>,
     /// Engine between the replicas of the controller.
     pub fleet: Option<FleetOptions>,
+    /// Rules of the firewall.
+    pub firewall: FirewallOptions,
+}
+
+/// Files with rules of the firewall.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FirewallOptions {
+    /// Settings, of every location with `enable-modsecurity`.
+    pub settings: Option<String>,
+    /// Rules of `enable-owasp-core-rules`.
+    pub core_rules: Option<String>,
 }
 
 /// Engine between the replicas, which share the rates of `global-rate-limit`.
@@ -93,6 +104,7 @@ impl Default for SiteOptions {
             udp_services: None,
             unavailable: BTreeMap::new(),
             fleet: None,
+            firewall: FirewallOptions::default(),
         }
     }
 }

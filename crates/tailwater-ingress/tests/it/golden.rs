@@ -73,6 +73,11 @@ fn configurations_are_those_of_the_files() {
                 node: "replica-1".to_owned(),
             });
         }
+        if path.file_stem().is_some_and(|name| name == "firewall") {
+            let rules = "SecRule ARGS \"@contains evil\" \"id:90,phase:1,deny\"\n";
+            let file = place.write("crs.conf", rules).unwrap();
+            options.firewall.core_rules = Some(file.display().to_string());
+        }
         options.user = rustix::process::geteuid().is_root().then(|| "root".to_owned());
         let site = build(&snapshot, &selected(&snapshot, &options), &options);
         let mut text = site.text();

@@ -11,21 +11,20 @@ const HINTS: &[(&str, &str)] = &[
     ("lua_*", NO_LUA),
     ("js_*", NO_SCRIPTS),
     ("perl*", NO_SCRIPTS),
-    ("modsecurity*", NO_FIREWALL),
-    ("SecRule*", NO_FIREWALL),
-    ("SecRequest*", NO_FIREWALL),
-    ("naxsi*", NO_FIREWALL),
-    ("secrules*", NO_FIREWALL),
-    ("MainRule", NO_FIREWALL),
-    ("BasicRule", NO_FIREWALL),
-    ("CheckRule", NO_FIREWALL),
-    ("check_rule", NO_FIREWALL),
-    ("DeniedUrl", NO_FIREWALL),
-    ("denied_url", NO_FIREWALL),
-    ("LearningMode", NO_FIREWALL),
-    ("learning_mode", NO_FIREWALL),
-    ("LibInjection*", NO_FIREWALL),
-    ("libinjection*", NO_FIREWALL),
+    ("SecRules*", NAXSI),
+    ("Sec*", SECLANG),
+    ("naxsi*", NAXSI),
+    ("secrules*", NAXSI),
+    ("MainRule", NAXSI),
+    ("BasicRule", NAXSI),
+    ("CheckRule", NAXSI),
+    ("check_rule", NAXSI),
+    ("DeniedUrl", NAXSI),
+    ("denied_url", NAXSI),
+    ("LearningMode", NAXSI),
+    ("learning_mode", NAXSI),
+    ("LibInjection*", NAXSI),
+    ("libinjection*", NAXSI),
     ("pagespeed", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
     ("pagespeed*", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
     ("upload_pass*", "\"client_body_in_file_only on;\" hands request bodies over as files"),
@@ -56,15 +55,15 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_stream_geoip_", GEOIP2),
     // The file is named `ngx_http_xslt_filter_module`.
     ("ngx_http_xslt_", NO_XSLT),
-    ("ngx_http_modsecurity_", NO_FIREWALL),
-    ("ngx_http_naxsi_", NO_FIREWALL),
+    ("ngx_http_naxsi_", NAXSI),
 ];
 
 const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today";
 const NO_ELSE: &str = "there is no \"else\": a \"map\" has a value for every other case, or a second \"if\" compares with \"!=\"";
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_FIREWALL: &str = "there is no firewall with rules for applications: \"deny_request\" refuses requests by the value of a \"map\", and a firewall that is a server of its own can stand in front or behind";
+const NAXSI: &str = "rules of naxsi are not read: \"modsecurity\" is a firewall with the rules of ModSecurity, and \"deny_request\" refuses requests by the value of a \"map\"";
+const SECLANG: &str = "rules of the firewall are the text of \"modsecurity_rules\" or stand in files of \"modsecurity_rules_file\"";
 const NO_PACKAGING: &str = "\"hls\" makes playlists and segments of MP4 files";
 const NO_XSLT: &str = "XML is sent as it is, because there is no complete XSLT processor in Rust: an application behind a gateway transforms it";
 
@@ -95,8 +94,8 @@ mod tests {
             ("content_by_lua_block", "Lua is not supported"),
             ("lua_shared_dict", "Lua is not supported"),
             ("js_import", "scripts are not supported"),
-            ("modsecurity", "\"deny_request\""),
-            ("modsecurity_rules_file", "firewall"),
+            ("SecRule", "modsecurity_rules"),
+            ("SecRuleEngine", "modsecurity_rules"),
             ("SecRulesEnabled", "\"map\""),
             ("CheckRule", "\"deny_request\""),
             ("pagespeed", "brotli"),

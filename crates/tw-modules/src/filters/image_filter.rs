@@ -284,7 +284,7 @@ impl Settings<Http> for ImageFilter {
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !matches!(self.action, Action::Off) {
-            plan.set_whole_body_filter(self.clone());
+            plan.add_whole_body_filter(self.clone());
         }
     }
 }

@@ -16,3 +16,4 @@ mod oidc_provider;
 mod real_ip;
 mod referer;
 mod secure_link;
+mod waf;

@@ -232,7 +232,7 @@ pub struct Plan {
     connect: Option<Box<dyn Handler>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
-    whole_body_filter: Option<Box<dyn WholeBodyFilter>>,
+    whole_body_filters: Vec<Box<dyn WholeBodyFilter>>,
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
     log: Vec<Box<dyn LogHandler>>,
@@ -279,7 +279,7 @@ impl Plan {
             connect: None,
             phases: Default::default(),
             first_filters: Vec::new(),
-            whole_body_filter: None,
+            whole_body_filters: Vec::new(),
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
             log: Vec::new(),
@@ -393,9 +393,9 @@ impl Plan {
         self.first_filters.push(Box::new(filter));
     }
 
-    /// Sets the filter of whole bodies, of which there is one.
-    pub fn set_whole_body_filter(&mut self, filter: impl WholeBodyFilter + 'static) {
-        self.whole_body_filter = Some(Box::new(filter));
+    /// Adds a filter of whole bodies.
+    pub fn add_whole_body_filter(&mut self, filter: impl WholeBodyFilter + 'static) {
+        self.whole_body_filters.push(Box::new(filter));
     }
 
     /// Adds a trailer filter.
@@ -424,9 +424,9 @@ impl Plan {
         &self.header_filters
     }
 
-    /// The filter of whole bodies.
-    pub fn whole_body_filter(&self) -> Option<&dyn WholeBodyFilter> {
-        self.whole_body_filter.as_deref()
+    /// The filters of whole bodies in order.
+    pub fn whole_body_filters(&self) -> &[Box<dyn WholeBodyFilter>] {
+        &self.whole_body_filters
     }
 
     /// The trailer filters in order.

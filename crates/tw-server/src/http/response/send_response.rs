@@ -13,8 +13,8 @@ pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
     if r.state.after == After::Abort {
         return;
     }
-    if r.plan().whole_body_filter().is_some() {
-        body = Box::pin(filter_whole_body(r, body)).await;
+    if !r.plan().whole_body_filters().is_empty() {
+        body = Box::pin(filter_whole_bodies(r, body)).await;
         if r.state.after == After::Abort {
             return;
         }
@@ -37,17 +37,25 @@ pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
     wire.send(r, body).await;
 }
 
-/// Lets the filter of whole bodies see the response. If it refuses that, and the error page comes from another location, the
-/// filter of that one sees the page: once, because a page for its refusal could come from anywhere.
-async fn filter_whole_body(r: &mut Request, mut body: Body) -> Body {
+/// Lets the filters of whole bodies see the response. If one refuses that, and the error page comes from another location, the
+/// filters of that one see the page: once, because a page for its refusal could come from anywhere.
+async fn filter_whole_bodies(r: &mut Request, mut body: Body) -> Body {
     let generation = r.generation().clone();
     for _ in 0..2 {
         let plan = r.route.plan;
-        let Some(filter) = generation.plan(plan).whole_body_filter() else { break };
-        match filter.filter(r, body).await {
-            Ok(filtered) => return filtered,
-            Err(status) => body = phases::replace_response(r, status).await,
+        let mut refused = None;
+        for filter in generation.plan(plan).whole_body_filters() {
+            match filter.filter(r, body).await {
+                Ok(filtered) => body = filtered,
+                Err(status) => {
+                    body = Body::Empty;
+                    refused = Some(status);
+                    break;
+                }
+            }
         }
+        let Some(status) = refused else { break };
+        body = phases::replace_response(r, status).await;
         if r.route.plan == plan || r.state.after == After::Abort {
             break;
         }
