@@ -100,6 +100,13 @@ impl Case {
         )
     }
 
+    /// Returns `true` if a server listens where it is asked. Others would be waited for, and would take the port 80.
+    pub(crate) fn listens(&self) -> bool {
+        let text = node::render(&self.nodes);
+        let servers = text.lines().filter(|line| line.trim_start().starts_with("server {"));
+        servers.count() == text.matches("listen 127.0.0.1:@PORT@;").count() && text.contains("@PORT@;")
+    }
+
     /// Text of the configuration of one server.
     pub(crate) fn configuration_at(&self, places: &Places) -> String {
         places.fill(&self.configuration())
@@ -116,6 +123,7 @@ mod tests {
         let case = Case { nodes, script: Vec::new(), exchanges: Vec::new() };
         let places = Places { port: 81, origin: 82, root: "/r".to_owned(), prefix: "/p".to_owned() };
         let text = case.configuration_at(&places);
+        assert!(case.listens() && !Case { nodes: Vec::new(), ..case.clone() }.listens());
         assert!(text.contains("listen 127.0.0.1:81;") && text.contains("pid /p/pid;"), "{text}");
         assert!(!text.contains('@') && text.contains("uri=[$uri]"), "{text}");
     }

@@ -59,6 +59,9 @@ impl Contest {
 
     /// Differences without an excuse, and the number of those with one.
     fn differences(&self, case: &Case) -> Result<(Vec<Difference>, usize), Failure> {
+        if !case.listens() {
+            return Ok((Vec::new(), 0));
+        }
         let (theirs, ours) = self.observe(case)?;
         let all = compare(&theirs, &ours);
         let count = all.len();

@@ -54,7 +54,6 @@ fn setting(random: &mut Random) -> Node {
         "proxy_set_header TE trailers",
         "proxy_pass_trailers on",
         "proxy_set_header Accept-Encoding ''",
-        "proxy_set_header Content-Length 3",
         "proxy_set_header A $upstream_addr",
         "proxy_set_header X-F $proxy_add_x_forwarded_for",
         "proxy_limit_rate 0",

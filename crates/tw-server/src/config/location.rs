@@ -406,7 +406,11 @@ impl Settings<Http> for Location {
         let redirect = outer.map(|o| o.redirect);
         Ok(Self {
             root: Root::resolve(raw.root, outer.map(|o| &o.root), cx)?,
-            visibility: if raw.internal.is_set() { Visibility::Internal } else { Visibility::Public },
+            // The locations inside of an internal one are internal, too.
+            visibility: match raw.internal.is_set() {
+                true => Visibility::Internal,
+                false => outer.map_or(Visibility::Public, |o| o.visibility),
+            },
             access: Access::resolve(raw.access, outer.map(|o| &o.access)),
             types: match raw.types.take() {
                 Some(types) => Arc::new(types),

@@ -226,6 +226,20 @@ fn internal_and_named_locations_are_hidden_from_clients() {
     assert_eq!(page(&server, "/secret/").0, 404);
 }
 
+#[test]
+fn locations_inside_of_internal_ones_are_internal() {
+    let server = start_server(
+        server(),
+        "location /in/ { internal; return 200 outer; location /in/nested { return 200 nested; }
+           location ~ \\.txt$ { if ($arg_a) { return 200 if; } return 200 regex; } }
+         location /try/ { try_files /none /in/nested; } location /other/ { try_files /none /in/a.txt?a=1; }",
+    );
+    check(&server, &[("/try/", "nested"), ("/other/", "if")]);
+    for target in ["/in/", "/in/nested", "/in/a.txt", "/in/a.txt?a=1"] {
+        assert_eq!(page(&server, target).0, 404, "{target}");
+    }
+}
+
 fn host(addr: std::net::SocketAddr, host: &str) -> String {
     let mut client = Client::connect(addr).unwrap();
     client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).unwrap();

@@ -43,7 +43,9 @@ pub(crate) enum ForeignParts {
 impl EntryStore {
     /// Creates the store of a cache.
     pub(crate) fn of(place: &CachePath) -> Self {
-        Self { files: FileStore::default(), segments: SegmentStore::of(place) }
+        let files = FileStore::default();
+        let segments = SegmentStore::of(place, files.placed.clone());
+        Self { files, segments }
     }
 
     /// Number of files that were removed, or are about to be.

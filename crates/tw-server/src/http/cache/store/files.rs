@@ -5,6 +5,7 @@ pub(crate) mod put_queue;
 pub(crate) mod temp_file;
 
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
@@ -28,8 +29,8 @@ pub(crate) struct FileStore {
     pub(super) removals: AtomicU64,
     /// Complete files on their way to their paths.
     pub(super) puts: PutQueue,
-    /// Notified when a file is at its path, or will not get there.
-    pub(super) placed: Notify,
+    /// Notified when a file is at its path or a record has its entry, or will not get there: another one of the same key may.
+    pub(super) placed: Arc<Notify>,
 }
 
 /// Path of the file of an entry.

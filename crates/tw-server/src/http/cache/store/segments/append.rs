@@ -378,6 +378,7 @@ impl SegmentStore {
                 drop(target.index.remove_unknown(key, 0));
             }
             writer.refused.pop();
+            self.placed.notify_waiters();
         }
     }
 

@@ -213,6 +213,8 @@ impl SegmentStore {
                 gone.extend(appended.gone);
             }
         }
+        // Fills of the same keys have waited until the moves were over.
+        self.placed.notify_waiters();
         for row in rows {
             // What could not be copied, because a fill of it goes on or the disk has failed.
             gone.extend(target.index.remove_if_address(row.key, row.address(number)));

@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tw_base::FatalMutex;
 use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader};
 use tw_cache::{Index, Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
@@ -76,6 +76,8 @@ pub(crate) struct SegmentStore {
     known: FatalMutex<KnownSegments>,
     listed: OnceCell<()>,
     pub(crate) queue: AppendQueue,
+    /// Notified when the permit of a record ends whose task does not do so itself.
+    placed: Arc<Notify>,
     /// Number of segments that are being freed.
     freeing: AtomicUsize,
     random: RandomState,
@@ -174,8 +176,8 @@ impl OpenSegment {
 }
 
 impl SegmentStore {
-    /// Creates the store of a cache; `None` if the cache has none.
-    pub(crate) fn of(place: &CachePath) -> Option<Self> {
+    /// Creates the store of a cache; `None` if the cache has none. `placed` is notified when the permit of a record ends.
+    pub(crate) fn of(place: &CachePath, placed: Arc<Notify>) -> Option<Self> {
         let size = match place.store {
             CacheStore::Files => return None,
             CacheStore::Log(size) => size,
@@ -191,6 +193,7 @@ impl SegmentStore {
             known: FatalMutex::default(),
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
+            placed,
             freeing: AtomicUsize::new(0),
             random: RandomState::new(),
         })
