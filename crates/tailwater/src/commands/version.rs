@@ -299,7 +299,8 @@ mod tests {
         let arguments = lines.last().unwrap().strip_prefix("configure arguments: ").unwrap();
         let words: Vec<_> = arguments.split(' ').collect();
         assert!(words.contains(&"--with-threads") && words.contains(&"--with-file-aio"), "{text}");
-        assert!(words.contains(&"--without-mail") == words.contains(&"--with-mail"), "{text}");
+        assert!(words.contains(&"--with-mail") && words.contains(&"--with-mail_ssl_module"), "{text}");
+        assert!(!words.iter().any(|word| word.starts_with("--without-mail")), "{text}");
         assert!(!words.contains(&"--without-http"), "{text}");
     }
 
