@@ -123,6 +123,8 @@ const REPEATABLE: &[&str] = &[
     "memcached_allow_upstream",
     "memcached_next_upstream",
     "mirror",
+    "modsecurity_rules",
+    "modsecurity_rules_file",
     "modern_browser",
     "more_clear_headers",
     "more_clear_input_headers",
@@ -330,6 +332,8 @@ const WORDS: &[(&str, &str)] = &[
     ("otel_resource_attr", "a b"),
     ("otel_span_attr", "a b"),
     ("mirror", "/a"),
+    ("modsecurity_rules", "'SecRuleEngine On'"),
+    ("modsecurity_rules_file", "none/*.conf"),
     ("modern_browser", "gecko 1.0"),
     ("post_action", "/a"),
     ("proxy_allow_upstream", "a"),
@@ -551,7 +555,7 @@ fn records() -> Vec<(DirectiveInfo, Vec<Contexts>)> {
     let all = tw_server::load::all_directives(tw_modules::MODULES).into_iter();
     let all = all.filter(|(module, _)| *module != tw_modules::TRAP).map(|(_, info)| info);
     // A directive that is always refused stores nothing.
-    let all = all.filter(|info| info.name != "zstd_dict_file");
+    let all = all.filter(|info| !matches!(info.name, "zstd_dict_file" | "modsecurity_rules_remote"));
     all.map(|info| (info, (0..32).map(|bit| 1 << bit).filter(|bit| info.contexts & bit != 0).collect()))
         .collect()
 }
