@@ -59,9 +59,7 @@ pub(super) const VARIABLES: &[VarDef] = &[
 
 fn with(r: &Request, read: impl FnOnce(&Transaction) -> Value) -> Value {
     match Inspection::of(r) {
-        Some(inspection) => {
-            inspection.transaction.borrow().as_ref().map_or(Value::Missing, |transaction| read(transaction))
-        }
+        Some(inspection) => inspection.transaction.borrow().as_ref().map_or(Value::Missing, read),
         None => Value::Missing,
     }
 }

@@ -273,15 +273,15 @@ impl Lookup {
             // A fill in progress is younger than the entry.
             if found.as_ref().is_none_or(|(_, state)| state.is_claimed) {
                 match self.find_recent_fill(r, rules).await {
-                    // It may have been stored between the two searches.
-                    RecentFill::Nothing if found.is_none() => {
+                    // The fill may have been stored between the two searches.
+                    RecentFill::Nothing => {
+                        let known = found.as_ref().map(|(entry, _)| entry.sequence);
                         let stored = self.stored();
-                        if stored.is_some() && stored != missed {
+                        if stored.is_some() && stored != known && stored != missed {
                             missed = stored;
                             continue;
                         }
                     }
-                    RecentFill::Nothing => {}
                     RecentFill::Ready(ready) => return LookupResult::Ready(ready),
                     RecentFill::Stored => continue,
                 }

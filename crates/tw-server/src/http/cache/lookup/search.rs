@@ -215,7 +215,8 @@ impl EntrySearch<'_> {
         let (checked, since) = found.map_or((0, 0), |found| (found.checked, found.since));
         // Of a file that was found on the disk, it is not known which purges came before it.
         let since = if since == 0 { entry.written } else { since };
-        let is_claimed = found.is_some_and(|found| found.claims > 0);
+        // The fills of a key whose file was found on the disk may be known, although the file itself is not.
+        let is_claimed = found.or_else(|| index.peek(key)).is_some_and(|found| found.claims > 0);
         let hits = found.map_or(0, |found| found.hits);
         let checked = checked.max(entry.confirmed.get());
         // Of the response itself, whatever was checked: a purge of the key that it is a variant of is not remembered.
