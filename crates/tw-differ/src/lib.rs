@@ -1,7 +1,7 @@
 //! `cargo xtask differ`: finds differences between Tailwater and nginx by generated configurations and requests.
 //!
 //! A case comes from a seed: a configuration, responses of a scripted origin server, and requests. Both servers are started from
-//! the same text and asked the same; everything that the named rules of [`compare`] do not remove and the table of [`excuse`] does not
+//! the same text and asked the same; everything that the named rules of `compare` do not remove and the table of `excuse` does not
 //! excuse is a difference. It is reduced to the smallest case that shows it and put into the group of its signature.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]

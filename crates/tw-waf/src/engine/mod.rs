@@ -93,7 +93,7 @@ enum Allowed {
     All,
 }
 
-/// One request under the rules. Its memory can be used again ([`clear`](Self::clear)).
+/// One request under the rules. Its memory can be used again (`clear`).
 pub struct Transaction {
     rules: Arc<RuleSet>,
     store: Arc<Store>,

@@ -24,7 +24,7 @@ fn response_is_checked_before_it_is_sent() {
 #[test]
 fn response_of_an_upstream_server_is_checked() {
     let server = start(
-        server().file("html/ok.txt", "fine").file("html/bad.txt", &format!("{}stack trace", "x".repeat(20_000))),
+        server().file("html/ok.txt", "fine").file("html/bad.txt", format!("{}stack trace", "x".repeat(20_000))),
         "server {
            listen 127.0.0.1:{port}; root html; modsecurity on;
            modsecurity_rules '
