@@ -1,10 +1,9 @@
 //! Invariants for any bytes of a client of mail before its login: no panic, and the replies do not depend on how the bytes arrive.
 
 use tw_mail::dialogue::{
-    AuthMethods, Capabilities, Dialogue, DialogueFacts, Login, MailProtocol, Next, ProtocolTexts, StartTls,
+    AuthMethod, AuthMethods, Capabilities, Dialogue, DialogueFacts, Input, Login, MailProtocol, Next,
+    ProtocolTexts, StartTls,
 };
-use tw_mail::input::Input;
-use tw_mail::sasl::AuthMethod;
 
 /// Bytes of a command at most.
 const INPUT_SIZE: usize = 256;
@@ -62,7 +61,7 @@ fn run(protocol: MailProtocol, data: &[u8], step: usize) -> (Vec<u8>, Option<Nex
                 assert!(!secrets.concat().iter().any(is_line_end), "a login has no line end");
                 return (replies, Some(Next::Login), Some(secrets.concat()));
             }
-            end @ (Next::Close | Next::StartTls) => return (replies, Some(end), None),
+            end @ (Next::Close | Next::Abort | Next::StartTls) => return (replies, Some(end), None),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod group;
 pub mod h2_pool;
 pub mod health;
 pub mod keepalive_pool;
+pub mod observed_relay;
 pub mod protocol;
 pub mod queue;
 pub mod read_rate;

@@ -41,3 +41,9 @@ pub trait AccessPlan<S> {
     /// Appends a check to the end of a stage.
     fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<S>>);
 }
+
+/// Plan of a protocol whose sessions begin with a phase behind accept, in which the address of the client is decided.
+pub trait PostAcceptPlan<S> {
+    /// Appends a check that runs before those of all stages.
+    fn add_post_accept(&mut self, check: Arc<impl AccessCheck<S>>);
+}

@@ -28,6 +28,7 @@ pub mod regex;
 pub mod reloaded_file;
 pub mod server_names;
 pub mod session;
+pub mod session_meter;
 pub mod shared_objects;
 #[cfg(test)]
 mod testing;

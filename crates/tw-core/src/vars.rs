@@ -21,7 +21,7 @@ use tw_base::Limit;
 use crate::session::Session;
 
 pub use bindings::{Bindings, EvalStatus};
-pub use session_variables::{ServedSession, SessionVariables};
+pub use session_variables::{ProxiedSession, ServedSession, SessionVariables};
 pub use table::VarTable;
 pub use template::{Template, names_in};
 

@@ -1,65 +1,33 @@
-//! `mail` on one loop.
+//! `mail` as an application of a loop: accepted connections become sessions.
 
-use std::cell::RefCell;
 use std::future::pending;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
     AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
     ReceivedDatagram,
 };
-use tw_net::Addr;
 
 use crate::client::Client;
-use crate::config::{GenerationRef, LoopGeneration};
+use crate::config::GenerationRef;
+use crate::mail_loop::MailLoop;
 use crate::phases;
 use crate::session::MailSession;
 
 /// Interval of looks for something unused: idle connections are closed by their pool.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// State of `mail` on one loop, beside the state that every protocol shares.
-pub struct MailLoop {
-    pub(crate) core: Rc<LoopCore>,
-    /// Connections to auth servers, and the choice among them.
-    pub(crate) upstreams: Rc<UpstreamConnections>,
-    generation: RefCell<Rc<LoopGeneration>>,
-}
-
-impl MailLoop {
-    /// Returns the configuration of new sessions.
-    pub(crate) fn generation(&self) -> Rc<LoopGeneration> {
-        self.generation.borrow().clone()
-    }
-
-    /// Returns true if sessions begin on this listening address.
-    pub fn listens_on(&self, address: &Addr) -> bool {
-        self.generation.borrow().listening.find(address).is_some()
-    }
-}
-
-impl Deref for MailLoop {
-    type Target = LoopCore;
-
-    fn deref(&self) -> &LoopCore {
-        &self.core
-    }
-}
-
 impl Application for MailLoop {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let upstreams = UpstreamConnections::new(core.clone());
-        Rc::new(Self { core, upstreams, generation: RefCell::new(LoopGeneration::new(generation)) })
+        Rc::new(Self::begin(core, generation))
     }
 
     fn set_generation(&self, generation: GenerationRef) {
-        self.generation.replace(LoopGeneration::new(generation));
+        self.replace_generation(generation);
     }
 
     // An `async fn` would hold the connection beside the session for as long as the session lasts.

@@ -11,8 +11,8 @@ use tw_log::{ErrorLog, Level, LineContext};
 use tw_net::{Addr, proxy_protocol};
 use tw_tls_settings::TlsInfo;
 
-use crate::application::MailLoop;
 use crate::config::{LoopGeneration, Server, ServerId};
+use crate::mail_loop::MailLoop;
 
 /// A client. It keeps the configuration that was current when it was accepted.
 pub struct Client {

@@ -6,8 +6,8 @@ use tw_core::session::Session;
 use tw_dns::ResolveError;
 use tw_log::{Level, Text};
 
+use crate::dialogue::smtp::is_host_name;
 use crate::session::MailSession;
-use crate::smtp::is_host_name;
 
 /// Word for a client whose host has no name.
 const UNAVAILABLE: &[u8] = b"[UNAVAILABLE]";

@@ -18,8 +18,7 @@ use crate::auth_http::settings::AuthHttp;
 use crate::dialogue::{MailProtocol, StartTls};
 use crate::login_delay::LoginDelay;
 use crate::plan::Plan;
-use crate::protocol::Mail;
-use crate::session::MailSession;
+use crate::protocol::{Mail, SessionOfMail};
 use crate::settings::protocols::ProtocolSettings;
 use crate::settings::server::ServerSettings;
 use crate::upstream::settings::MailProxy;
@@ -41,7 +40,7 @@ pub struct MailConfig {
     /// The groups of all `upstream` blocks.
     pub(crate) upstreams: Box<[Arc<UpstreamGroup<Mail>>]>,
     pub(crate) listening: Listening,
-    pub(crate) slots: Slots<MailSession>,
+    pub(crate) slots: Slots<SessionOfMail>,
 }
 
 /// One `server { }`.
@@ -57,7 +56,7 @@ pub struct Server {
     /// `starttls`
     pub starttls: StartTls,
     /// TLS of its sessions.
-    pub ssl: Arc<Ssl<MailSession>>,
+    pub ssl: Arc<Ssl<SessionOfMail>>,
     /// Authentication.
     pub auth_http: Arc<AuthHttp>,
     /// Mail servers.
@@ -71,7 +70,7 @@ pub struct Server {
 }
 
 impl VirtualServer for Server {
-    type Session = MailSession;
+    type Session = SessionOfMail;
     type Listen = Listen;
 
     fn listens(&self) -> &[Listen] {
@@ -82,7 +81,7 @@ impl VirtualServer for Server {
         WrittenNames { names: &[], spans: &[], server: Some(self.span) }
     }
 
-    fn ssl(&self) -> &Ssl<MailSession> {
+    fn ssl(&self) -> &Ssl<SessionOfMail> {
         &self.ssl
     }
 }

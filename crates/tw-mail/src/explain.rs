@@ -5,8 +5,7 @@ use tw_accept::{find_destination, no_destination};
 use tw_conf::Span;
 
 use crate::config::{Generation, Server};
-use crate::dialogue::{MailProtocol, StartTls};
-use crate::sasl::AuthMethod;
+use crate::dialogue::{AuthMethod, MailProtocol, StartTls};
 
 /// The session to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,11 +23,11 @@ pub(crate) async fn run(s: &mut MailSession, early: Vec<u8>) -> Result<(), Clien
     let timeout = s.server().settings.timeout;
     let socket = match s.take_transport() {
         Some(Transport::Plain(socket)) => socket,
-        Some(Transport::Tls(_)) | None => return Err(ClientFailure::Closed),
+        Some(Transport::Tls(_)) | None => return Err(ClientFailure::Handshake),
     };
     let accepted =
         accept_tls(&SessionHost { session: s, begun: tw_rt::clock::now() }, socket, early, timeout).await;
-    s.transport = Some(accepted.ok_or(ClientFailure::Closed)?);
+    s.transport = Some(accepted.ok_or(ClientFailure::Handshake)?);
     check_client(s).await
 }
 
@@ -40,7 +40,7 @@ async fn check_client(s: &mut MailSession) -> Result<(), ClientFailure> {
     let is_missing = tls.client.is_none() && clients.verification == ClientVerification::Required;
     let protocol = s.server().protocol;
     s.send(if is_missing { protocol.no_certificate() } else { protocol.certificate_error() }).await?;
-    Err(ClientFailure::Closed)
+    Err(ClientFailure::Handshake)
 }
 
 /// A session during its handshake.

@@ -17,30 +17,27 @@ pub mod auth_http;
 pub mod client;
 mod client_host;
 pub mod config;
+pub mod counters;
 pub mod dialogue;
 pub mod explain;
 mod handshake;
-pub mod imap;
-pub mod input;
-pub mod line;
 pub mod load;
 pub mod login_delay;
+mod mail_loop;
 pub mod phases;
 pub mod plan;
-pub mod pop3;
 pub mod protocol;
-pub mod sasl;
+mod protocol_types;
 pub mod secret;
 pub mod session;
+pub mod session_status;
 pub mod settings;
-pub mod smtp;
-#[cfg(test)]
-mod testing;
+mod time_limit;
 pub mod upstream;
 pub mod variables;
 
-pub use application::MailLoop;
 pub use load::MailBlocks;
+pub use mail_loop::MailLoop;
 pub use protocol::{Block, Mail};
 
 tw_base::limits! {

@@ -12,10 +12,7 @@
 //! | relay | bytes in both directions (tw-connect) |
 //! | log | `access_log` |
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,19 +22,15 @@ use tw_core::session::Session;
 use tw_core::vars::EvalStatus;
 use tw_log::{Level, Text};
 use tw_net::Transport;
-use tw_rt::Deadline;
 
 use crate::auth_http::response::AuthStatus;
 use crate::auth_http::{self, AuthFailure};
 use crate::client_host;
-use crate::dialogue::{Dialogue, DialogueFacts, MailProtocol, Next};
+use crate::dialogue::{AuthMethod, Dialogue, DialogueFacts, Input, MailProtocol, Next, pop3, sasl, smtp};
 use crate::handshake::{self, ProxyHost};
-use crate::input::Input;
 use crate::plan::Check;
-use crate::pop3;
-use crate::sasl::{self, AuthMethod};
-use crate::session::{ClientFailure, LoginResult, MailSession, SessionStatus};
-use crate::smtp;
+use crate::session::{ClientFailure, MailSession};
+use crate::session_status::{LoginResult, SessionStatus};
 use crate::upstream::{self, LoggedIn, UpstreamRefusal};
 
 tw_base::limits! {
@@ -67,6 +60,7 @@ pub(crate) fn run(mut session: Option<MailSession>) -> impl Future<Output = ()> 
             }
             Err(status) => s.status = status,
         }
+        s.count_end();
         for logger in &s.client.clone().server().plan.loggers {
             logger.record(s);
         }
@@ -89,7 +83,7 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     }
     let gone = |s: &mut MailSession, failure: ClientFailure| {
         s.log_failure(&failure);
-        SessionStatus::NoLogin
+        failure.status()
     };
     if client.is_tls
         && let Err(failure) = handshake::run(s, std::mem::take(&mut early)).await
@@ -109,7 +103,8 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
         s.action.set("in auth state");
         match converse(s, &mut dialogue, &mut input, until).await {
             Ok(Conversation::Login) => {}
-            Ok(Conversation::Closed) => return Err(SessionStatus::NoLogin),
+            Ok(Conversation::Closed) => return Err(SessionStatus::Left),
+            Ok(Conversation::Invalid) => return Err(SessionStatus::Invalid),
             Err(failure) => return Err(gone(s, failure)),
         }
         s.user = s.login.user.bytes().into();
@@ -144,7 +139,7 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
                 };
                 // The session ends whether the client takes the reply or not.
                 let _ = s.send(text).await;
-                Err(SessionStatus::Failed)
+                Err(SessionStatus::MailServer)
             }
         };
     }
@@ -172,10 +167,11 @@ fn salt(name: &[u8]) -> String {
 async fn post_accept(s: &mut MailSession) -> Result<Vec<u8>, SessionStatus> {
     s.action.set("reading PROXY protocol");
     let timeout = s.server().settings.timeout;
-    let Some(Transport::Plain(socket)) = &s.transport else { return Err(SessionStatus::Failed) };
+    let Some(Transport::Plain(socket)) = &s.transport else { return Err(SessionStatus::Internal) };
     match read_proxy_header(&ProxyHost(s), socket, Vec::new(), timeout).await {
         ProxyHeader::Accepted(rest) => Ok(rest),
-        ProxyHeader::Invalid | ProxyHeader::Absent => Err(SessionStatus::NoLogin),
+        ProxyHeader::Absent => Err(SessionStatus::Left),
+        ProxyHeader::Invalid => Err(SessionStatus::Handshake),
     }
 }
 
@@ -184,7 +180,7 @@ fn run_checks(checks: &[Box<dyn Check>], s: &mut MailSession) -> Result<(), Sess
     for check in checks {
         let decision = check.check(s);
         if s.bindings().take_eval_status() == EvalStatus::Failed {
-            return Err(SessionStatus::Failed);
+            return Err(SessionStatus::Internal);
         }
         match decision {
             AccessDecision::Pass => {}
@@ -193,7 +189,7 @@ fn run_checks(checks: &[Box<dyn Check>], s: &mut MailSession) -> Result<(), Sess
                 s.log(Level::Error, format_args!("{reason}"));
                 return Err(SessionStatus::Denied);
             }
-            AccessDecision::Refused { .. } => return Err(SessionStatus::Denied),
+            AccessDecision::Refused { .. } => return Err(SessionStatus::Limited),
         }
     }
     Ok(())
@@ -249,7 +245,7 @@ async fn delay_greeting(
     if input.bytes().is_empty() {
         match receive(s, input, until).await {
             Err(ClientFailure::Timeout) => return Ok(()),
-            Err(ClientFailure::Closed) => return Err(ClientFailure::Closed),
+            Err(failure) => return Err(failure),
             Ok(()) => {}
         }
     }
@@ -257,7 +253,7 @@ async fn delay_greeting(
     s.log(Level::Info, format_args!("{}", smtp::early_note(shown)));
     input.clear();
     s.send(smtp::INVALID_PIPELINING).await?;
-    Err(ClientFailure::Closed)
+    Err(ClientFailure::Invalid)
 }
 
 /// Facts that replies depend on.
@@ -277,8 +273,10 @@ fn facts(s: &MailSession) -> DialogueFacts<'_> {
 enum Conversation {
     /// The login is complete.
     Login,
-    /// The session is over.
+    /// The client has ended the session.
     Closed,
+    /// The client has sent too much that is invalid.
+    Invalid,
 }
 
 /// Serves commands until the login is complete.
@@ -305,6 +303,7 @@ async fn converse(
             Next::Receive => receive(s, input, until).await?,
             Next::Command => {}
             Next::Close => return Ok(Conversation::Closed),
+            Next::Abort => return Ok(Conversation::Invalid),
             Next::Login => return Ok(Conversation::Login),
             Next::StartTls => {
                 client.used_starttls.set(true);
@@ -327,7 +326,7 @@ async fn receive(s: &mut MailSession, input: &mut Input, until: Instant) -> Resu
                 Ok(0) => return Err(ClientFailure::Closed),
                 Ok(count) => {
                     input.received(count);
-                    s.received += count as u64;
+                    s.add_received(count as u64);
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -392,7 +391,7 @@ async fn auth_failed(s: &mut MailSession, failure: &AuthFailure) -> SessionStatu
     }
     // The session ends whether the client takes the reply or not.
     let _ = s.send(s.server().protocol.internal_error()).await;
-    SessionStatus::Failed
+    SessionStatus::AuthServer
 }
 
 /// Reply to a client whose login is refused.
@@ -465,18 +464,6 @@ async fn end_token_exchange(s: &mut MailSession, input: &mut Input) -> Result<()
 async fn pause(s: &MailSession, time: Duration) -> Result<(), SessionStatus> {
     s.pause(time).await.map_err(|failure| {
         s.log_failure(&failure);
-        SessionStatus::NoLogin
+        failure.status()
     })
-}
-
-/// Waits for a future at most until `until`; `None` if the time is over.
-pub(crate) async fn in_time<T>(until: Instant, future: impl Future<Output = T>) -> Option<T> {
-    let deadline = RefCell::new(Deadline::new());
-    deadline.borrow_mut().set_at(until);
-    let mut future = std::pin::pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => deadline.borrow_mut().poll_elapsed(cx).map(|()| None),
-    })
-    .await
 }

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
 
-use crate::session::MailSession;
+use crate::counters::MailCounters;
+use crate::protocol::SessionOfMail;
 
 /// Handlers of the sessions of one server.
 #[derive(Default)]
@@ -16,39 +17,40 @@ pub struct Plan {
     pub(crate) access: Vec<Box<dyn Check>>,
     pub(crate) limits: Vec<Box<dyn Check>>,
     pub(crate) loggers: Vec<Box<dyn Record>>,
+    pub(crate) counters: Option<Arc<dyn MailCounters>>,
 }
 
 impl Plan {
-    /// Appends a handler that runs before all others.
-    pub fn add_post_accept(&mut self, check: Arc<impl AccessCheck<MailSession>>) {
-        self.post_accept.push(Box::new(check));
+    /// Sets the counters of the sessions of the server.
+    pub fn set_counters(&mut self, counters: Arc<dyn MailCounters>) {
+        self.counters = Some(counters);
     }
 }
 
 /// An access check without its type.
 pub(crate) trait Check: Send + Sync {
-    fn check(&self, s: &mut MailSession) -> AccessDecision;
+    fn check(&self, s: &mut SessionOfMail) -> AccessDecision;
 }
 
-impl<C: AccessCheck<MailSession>> Check for Arc<C> {
-    fn check(&self, s: &mut MailSession) -> AccessDecision {
+impl<C: AccessCheck<SessionOfMail>> Check for Arc<C> {
+    fn check(&self, s: &mut SessionOfMail) -> AccessDecision {
         AccessCheck::check(&**self, s)
     }
 }
 
 /// A session logger without its type.
 pub(crate) trait Record: Send + Sync {
-    fn record(&self, s: &MailSession);
+    fn record(&self, s: &SessionOfMail);
 }
 
-impl<L: SessionLogger<MailSession>> Record for Arc<L> {
-    fn record(&self, s: &MailSession) {
+impl<L: SessionLogger<SessionOfMail>> Record for Arc<L> {
+    fn record(&self, s: &SessionOfMail) {
         SessionLogger::record(&**self, s);
     }
 }
 
-impl AccessPlan<MailSession> for Plan {
-    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<MailSession>>) {
+impl AccessPlan<SessionOfMail> for Plan {
+    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<SessionOfMail>>) {
         let phase = match stage {
             AccessStage::Limits => &mut self.limits,
             AccessStage::Access => &mut self.access,
@@ -57,8 +59,14 @@ impl AccessPlan<MailSession> for Plan {
     }
 }
 
-impl LogPlan<MailSession> for Plan {
-    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<MailSession>>) {
+impl PostAcceptPlan<SessionOfMail> for Plan {
+    fn add_post_accept(&mut self, check: Arc<impl AccessCheck<SessionOfMail>>) {
+        self.post_accept.push(Box::new(check));
+    }
+}
+
+impl LogPlan<SessionOfMail> for Plan {
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<SessionOfMail>>) {
         self.loggers.push(Box::new(logger));
     }
 }

@@ -1,6 +1,6 @@
-//! `mail` as a protocol of configurations: its blocks, sessions and plans.
+//! `mail` as a protocol of configurations: its marker type, and the rules for TLS and for groups of auth servers in it.
 
-use tw_conf::{ConfError, Contexts, MAIL, MAIL_SERVER, MAIL_UPSTREAM, Node};
+use tw_conf::{ConfError, Node};
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -8,9 +8,6 @@ use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
 use crate::dialogue::MailProtocol;
-use crate::plan::Plan;
-use crate::session::MailSession;
-use crate::settings::server::ServerSettings;
 
 /// The protocol.
 pub struct Mail;
@@ -24,15 +21,8 @@ pub struct Block {
     pub server_name: Box<[u8]>,
 }
 
-impl Protocol for Mail {
-    const NAME: &'static str = "mail";
-    const CONTEXTS: Contexts = MAIL | MAIL_SERVER | MAIL_UPSTREAM;
-
-    type Session = MailSession;
-    type Plan = Plan;
-    type Core = ServerSettings;
-    type Block = Block;
-}
+/// A session of the protocol: the type that [`Protocol`] names for it. Settings and plans know it by this name only.
+pub type SessionOfMail = <Mail as Protocol>::Session;
 
 impl SecureProtocol for Mail {
     const ALPN: &'static [&'static [&'static [u8]]] = &[&[b"pop3"], &[b"imap"], &[b"smtp"]];

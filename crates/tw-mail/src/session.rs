@@ -7,55 +7,25 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession, UpstreamAttempt};
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
-use tw_core::vars::{Bindings, ServedSession, Slots};
+use tw_core::session_meter::{ServerCounters, SessionMeter};
+use tw_core::vars::{Bindings, ProxiedSession, ServedSession, Slots};
 use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink, Text};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
 use tw_tls_settings::{TlsInfo, TlsSession};
 
-use crate::application::MailLoop;
 use crate::client::Client;
 use crate::config::Server;
-use crate::dialogue::Login;
-use crate::sasl::AuthMethod;
-
-/// End of a session, as `$status` has it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SessionStatus {
-    /// The session goes on.
-    #[default]
-    Open,
-    /// The client was logged in, and its session with the mail server is over.
-    Done,
-    /// The client left, or was too slow, before it was logged in.
-    NoLogin,
-    /// The last login was refused.
-    Refused,
-    /// Access is denied, or a limit is reached.
-    Denied,
-    /// The auth server or the mail server failed.
-    Failed,
-}
-
-impl SessionStatus {
-    /// The status as a number, in the terms of HTTP and `stream`.
-    pub const fn code(self) -> u16 {
-        match self {
-            Self::Open => 0,
-            Self::Done => 200,
-            Self::NoLogin => 400,
-            Self::Refused => 401,
-            Self::Denied => 403,
-            Self::Failed => 502,
-        }
-    }
-}
+use crate::dialogue::{AuthMethod, Login};
+use crate::mail_loop::MailLoop;
+use crate::session_status::{LoginResult, SessionStatus};
 
 /// A client being served.
 pub struct MailSession {
@@ -88,6 +58,8 @@ pub struct MailSession {
     pub(crate) deadline: RefCell<Deadline>,
     /// Time for which limits have the login wait.
     login_delay: Duration,
+    /// Counters of its server; `None` if it has none.
+    pub(crate) meter: Option<Rc<SessionMeter>>,
     open: OpenSession,
     local: OnceCell<Addr>,
     bindings: Bindings,
@@ -110,13 +82,37 @@ pub(crate) enum ClientFailure {
     Timeout,
     /// The client has closed, or the connection is broken.
     Closed,
+    /// The client has sent something before its time.
+    Invalid,
+    /// The TLS handshake failed, or the certificate of the client is refused.
+    Handshake,
+}
+
+impl ClientFailure {
+    /// End of a session that is not logged in.
+    pub(crate) const fn status(&self) -> SessionStatus {
+        match self {
+            Self::Timeout => SessionStatus::TimedOut,
+            Self::Closed => SessionStatus::Left,
+            Self::Invalid => SessionStatus::Invalid,
+            Self::Handshake => SessionStatus::Handshake,
+        }
+    }
 }
 
 impl MailSession {
     /// Begins the session of a client.
     pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Self {
         client.event_loop.tally.open_mail.add(1);
+        let counters = client.server().plan.counters.clone();
+        let meter = counters.map(|counters| {
+            let counters: Arc<dyn ServerCounters> = counters;
+            let meter = SessionMeter::new(None, client.event_loop.index, client.accepted);
+            meter.decide(Some(&counters));
+            meter
+        });
         Self {
+            meter,
             open: OpenSession(client.event_loop.clone()),
             client,
             transport: Some(transport),
@@ -167,13 +163,13 @@ impl MailSession {
     /// Sends all of `bytes`. The client may take nothing for as long as `timeout` of its server.
     pub(crate) async fn send(&mut self, mut bytes: &[u8]) -> Result<(), ClientFailure> {
         let timeout = self.server().settings.timeout;
-        let Some(transport) = &self.transport else { return Err(ClientFailure::Closed) };
         let mut deadline = Deadline::new();
         deadline.set(timeout);
         while !bytes.is_empty() {
+            let Some(transport) = &self.transport else { return Err(ClientFailure::Closed) };
             match transport.try_write(bytes) {
                 Ok(n) => {
-                    self.sent += n as u64;
+                    self.add_sent(n as u64);
                     bytes = bytes.get(n..).unwrap_or_default();
                     deadline.set(timeout);
                 }
@@ -188,6 +184,18 @@ impl MailSession {
             }
         }
         Ok(())
+    }
+
+    /// Counts bytes that were read of the client.
+    pub(crate) fn add_received(&mut self, bytes: u64) {
+        self.received += bytes;
+        self.meter.iter().for_each(|meter| meter.received(bytes));
+    }
+
+    /// Counts bytes that the client has taken.
+    fn add_sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+        self.meter.iter().for_each(|meter| meter.sent(bytes));
     }
 
     /// Waits for `time`, or until the connection of the client is broken.
@@ -244,6 +252,22 @@ impl MailSession {
             LoginResult::Accepted => tally.mail_logins_accepted.add(1),
             LoginResult::Refused => tally.mail_logins_refused.add(1),
             LoginResult::Failed => tally.mail_logins_failed.add(1),
+        }
+        if let Some(counters) = &self.server().plan.counters {
+            counters.login(self.event_loop().index, result);
+        }
+    }
+
+    /// Counts the end of the session.
+    pub(crate) fn count_end(&self) {
+        let (Some(meter), Some(counters)) = (&self.meter, &self.server().plan.counters) else { return };
+        // A client that left without a word had no session, such as one that checks if the port is open.
+        if self.status == SessionStatus::Left && self.received == 0 {
+            return;
+        }
+        meter.end(self.status.code());
+        if self.status != SessionStatus::Done {
+            counters.failed(self.event_loop().index, self.status);
         }
     }
 }
@@ -307,6 +331,20 @@ impl ServedSession for MailSession {
     }
 }
 
+impl ProxiedSession for MailSession {
+    fn peer(&self) -> &Addr {
+        self.client.peer()
+    }
+
+    fn peer_text(&self) -> &str {
+        self.client.peer_text()
+    }
+
+    fn set_client_addr(&self, addr: Addr) {
+        self.client.set_addr(addr);
+    }
+}
+
 impl PassedSession for MailSession {
     type OwnAttempt = ();
 
@@ -362,15 +400,4 @@ impl LineContext for Context<'_> {
         }
         visit_tags(&s.client.server().settings.error_log_tags, s, visitor);
     }
-}
-
-/// Result of a login.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoginResult {
-    /// The mail server has accepted the login.
-    Accepted,
-    /// The auth server has refused the login.
-    Refused,
-    /// The auth server or the mail server failed.
-    Failed,
 }

@@ -41,7 +41,7 @@ const OWN: &[VarDef<MailSession>] = &[
     VarDef::one(
         "status",
         |s, out| put(out, format!("{:03}", s.status.code()).as_bytes()),
-        "End of the session: 200 after a login, 400 without one, 401 refused, 403 denied, 502 if the auth server or the mail server failed.",
+        "End of the session: 200 after a login, 400 without one, 401 refused, 403 denied or limited, 500 if this server failed, 502 if the auth server or the mail server did.",
     ),
     VarDef::one(
         "session_time",

@@ -1,4 +1,4 @@
-//! Modules of http and of stream.
+//! Modules of several protocols.
 
 pub(crate) mod access;
 pub(crate) mod geo;
@@ -8,4 +8,6 @@ pub(crate) mod limit_conn;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod num_map;
+pub(crate) mod session_real_ip;
+pub(crate) mod session_zone;
 pub(crate) mod split_clients;

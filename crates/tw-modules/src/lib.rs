@@ -26,10 +26,12 @@ mod shared;
 mod stream;
 mod variables;
 
+use tw_mail::Mail;
 use tw_mail::load::Module as MailModule;
 use tw_mail::session::MailSession;
 use tw_server::http::request::Request;
 use tw_server::load::Module;
+use tw_stream::Stream;
 use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
@@ -153,7 +155,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<every_protocol::split_clients::SplitClients>("split_clients"),
     StreamModule::of::<every_protocol::keyval::Keyval>("keyval"),
     // Post-accept.
-    StreamModule::of::<stream::stream_real_ip::StreamRealIp>("stream_real_ip"),
+    StreamModule::of::<every_protocol::session_real_ip::SessionRealIp>("stream_real_ip"),
     // Preaccess.
     StreamModule::of::<stream::stream_set::StreamSet>("stream_set"),
     StreamModule::of::<every_protocol::limit_conn::LimitConn<StreamSession>>("limit_conn"),
@@ -167,7 +169,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<stream::stream_pass::StreamPass>("stream_pass"),
     StreamModule::of::<stream::stream_proxy::StreamProxy>("stream_proxy"),
     // Counters of sessions.
-    StreamModule::of::<stream::stream_status_zone::StreamStatusZone>("stream_status_zone"),
+    StreamModule::of::<every_protocol::session_zone::SessionStatusZone<Stream>>("stream_status_zone"),
     // Log.
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
     // Health checks are no phase of sessions; they follow the module whose upstream settings they use.
@@ -184,12 +186,14 @@ pub static MAIL_MODULES: &[MailModule] = &[
     MailModule::of::<every_protocol::split_clients::SplitClients>("split_clients"),
     MailModule::of::<every_protocol::keyval::Keyval>("keyval"),
     // Post-accept.
-    MailModule::of::<mail::mail_real_ip::MailRealIp>("mail_real_ip"),
+    MailModule::of::<every_protocol::session_real_ip::SessionRealIp>("mail_real_ip"),
     // Access.
     MailModule::of::<every_protocol::access::Access>("access"),
     // Limits, at each login.
     MailModule::of::<limits::limit_req::LimitReq<MailSession>>("limit_req"),
     MailModule::of::<every_protocol::limit_conn::LimitConn<MailSession>>("limit_conn"),
+    // Counters of sessions.
+    MailModule::of::<every_protocol::session_zone::SessionStatusZone<Mail>>("mail_status_zone"),
     // Log.
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),
 ];

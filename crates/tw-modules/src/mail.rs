@@ -1,3 +1,3 @@
 //! Modules of mail alone.
 
-pub(crate) mod mail_real_ip;
+pub(crate) mod mail_status_zone;

@@ -11,7 +11,7 @@
 //! [`Plan`](plan::Plan): flat lists of handlers for each phase. The modules are in `tw-modules`; [`proxy`] is the engine of
 //! `proxy_pass`. Peers, names and connections are those of `tw-connect`, which http has, too.
 //!
-//! The relay runs in both directions until one side, or both (`proxy_half_close`), has closed. Moved bytes are counted as they move (`meter`),
+//! The relay runs in both directions until one side, or both (`proxy_half_close`), has closed. Moved bytes are counted as they move (`session_meter` of tw-core),
 //! for the server's zone and the peer. Health checks are background tasks. A session keeps the generation it began with, so a reload never cuts
 //! it.
 
@@ -24,7 +24,6 @@ mod handshake;
 pub mod health;
 pub mod load;
 mod loop_services;
-pub mod meter;
 pub mod mqtt;
 pub mod pass;
 pub mod phases;

@@ -69,7 +69,7 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         passed: Some(Box::new(passed)),
     };
     // The session of this protocol ends here, the connection does not.
-    s.meter.end(SessionStatus::PASSED);
+    s.meter.end(SessionStatus::PASSED.0);
     s.open = None;
     services.serve(connection).await;
     SessionStatus::PASSED

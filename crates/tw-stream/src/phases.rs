@@ -43,7 +43,7 @@ pub(crate) fn run(mut session: Option<StreamSession>) -> impl Future<Output = ()
         }
         // A client that left before anything was decided had no session.
         if before != Err(SessionStatus::OK) {
-            s.meter.end(s.status);
+            s.meter.end(s.status.0);
         }
         s.client.debug(format_args!("finalize stream session: {}", s.status.0));
         log(s);

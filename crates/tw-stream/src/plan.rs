@@ -5,11 +5,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
+use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
+use tw_core::session_meter::ServerCounters;
 
 use crate::health::HealthCheck;
-use crate::meter::ServerCounters;
 use crate::preread::PrereadHandler;
 use crate::session::{SessionStatus, StreamSession};
 
@@ -91,11 +91,6 @@ impl Plan {
         }
     }
 
-    /// Appends a handler that runs before all others.
-    pub fn add_post_accept(&mut self, check: Arc<impl AccessCheck<StreamSession>>) {
-        self.post_accept.push(Box::new(check));
-    }
-
     /// Appends a handler that looks at the first bytes of the client.
     pub fn add_preread(&mut self, handler: Arc<dyn PrereadHandler>) {
         self.preread.push(handler);
@@ -146,6 +141,12 @@ impl AccessPlan<StreamSession> for Plan {
             AccessStage::Access => &mut self.access,
         };
         phase.push(Box::new(check));
+    }
+}
+
+impl PostAcceptPlan<StreamSession> for Plan {
+    fn add_post_accept(&mut self, check: Arc<impl AccessCheck<StreamSession>>) {
+        self.post_accept.push(Box::new(check));
     }
 }
 

@@ -16,7 +16,8 @@ use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession};
 use tw_core::event_loop::PassedConnection;
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
-use tw_core::vars::{Bindings, ServedSession, Slots};
+use tw_core::session_meter::{ServerCounters, SessionMeter};
+use tw_core::vars::{Bindings, ProxiedSession, ServedSession, Slots};
 use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
@@ -26,7 +27,6 @@ use crate::application::StreamLoop;
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
-use crate::meter::{ServerCounters, SessionMeter};
 use crate::proxy::upstream_state::{Attempt, StreamAttempt, UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
@@ -341,6 +341,20 @@ impl ServedSession for StreamSession {
 
     fn proxy_header(&self) -> Option<&proxy_protocol::Header> {
         self.client.proxy.get().map(|header| &**header)
+    }
+}
+
+impl ProxiedSession for StreamSession {
+    fn peer(&self) -> &Addr {
+        self.client.peer()
+    }
+
+    fn peer_text(&self) -> &str {
+        self.client.peer_text()
+    }
+
+    fn set_client_addr(&self, addr: Addr) {
+        self.client.set_addr(addr);
     }
 }
 

@@ -36,6 +36,18 @@ pub trait ServedSession: Session {
     fn proxy_header(&self) -> Option<&Header>;
 }
 
+/// A session whose client a trusted proxy may name.
+pub trait ProxiedSession: ServedSession {
+    /// Address of the connection's other end, whatever a proxy says.
+    fn peer(&self) -> &Addr;
+
+    /// The same as text without port.
+    fn peer_text(&self) -> &str;
+
+    /// Takes `addr`, which a trusted proxy has named, as the address of the client. Only the first one counts.
+    fn set_client_addr(&self, addr: Addr);
+}
+
 /// Variables of the sessions of one protocol that those of every protocol have.
 pub struct SessionVariables<S>(PhantomData<S>);
 

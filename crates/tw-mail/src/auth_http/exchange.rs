@@ -22,9 +22,9 @@ use zeroize::Zeroizing;
 use super::request::{self, ClientFacts, HttpVersion, ProxyFacts, RequestTarget, TlsFacts};
 use super::response::{self, AuthResponse};
 use super::settings::{AuthHttp, AuthTarget};
-use crate::phases::in_time;
 use crate::secret::Secret;
 use crate::session::MailSession;
+use crate::time_limit::in_time;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -139,8 +139,8 @@ async fn attempt(
     let request = make_request(s, settings, target, version);
     if let Some(connection) = idle {
         // An idle connection that turns out to be closed says nothing about the server.
-        if let Ok(response) = exchange(&connection, &request).await {
-            return Ok(finish(s, response, (connection, owner), lease, target));
+        if let Ok(exchanged) = exchange(&connection, &request).await {
+            return Ok(finish(s, exchanged, (connection, owner), lease, target));
         }
     }
     let opened = open(s, &lease, secured.as_ref(), until).await;
@@ -153,7 +153,7 @@ async fn attempt(
     };
     lease.connected(now_ms());
     match exchange(&connection, &request).await {
-        Ok(response) => Ok(finish(s, response, (connection, owner), lease, target)),
+        Ok(exchanged) => Ok(finish(s, exchanged, (connection, owner), lease, target)),
         Err(failure) => {
             if let ExchangeFailure::Attempt(failure) = &failure {
                 attempts::end_lease(s, lease, failure, PeerOutcome::Failed);
@@ -179,14 +179,19 @@ async fn open(
 /// Ends a successful attempt: the connection is kept if it can be used again.
 fn finish(
     s: &MailSession,
-    (response, is_reusable): (AuthResponse, Reuse),
+    exchanged: Exchanged,
     (connection, owner): (Rc<UpstreamConnection>, PoolKey),
-    lease: Lease,
+    mut lease: Lease,
     target: &AuthTarget,
 ) -> AuthResponse {
+    let Exchanged { response, reuse, sent, received } = exchanged;
+    lease.header(now_ms());
+    lease.status(response.http_status);
+    lease.sent(sent as u64);
+    lease.received(received as u64);
     connection.requests.set(connection.requests.get() + 1);
     let peer = lease.peer().id();
-    if is_reusable == Reuse::Yes {
+    if reuse == Reuse::Yes {
         s.event_loop().upstreams.keep(&owner, peer, connection, &target.group.keepalive);
     }
     let _ = lease.done(PeerOutcome::Success, now_ms());
@@ -202,11 +207,19 @@ enum Reuse {
     Yes,
 }
 
+/// A response with the facts of its exchange.
+struct Exchanged {
+    response: AuthResponse,
+    reuse: Reuse,
+    /// Bytes of the request.
+    sent: usize,
+    /// Bytes of the response.
+    received: usize,
+}
+
 /// Sends a request and reads the response.
-async fn exchange(
-    connection: &UpstreamConnection,
-    request: &Secret,
-) -> Result<(AuthResponse, Reuse), ExchangeFailure> {
+async fn exchange(connection: &UpstreamConnection, request: &Secret) -> Result<Exchanged, ExchangeFailure> {
+    let sent = request.len();
     let failed = |stage| move |cause: UpstreamFailure| ExchangeFailure::Attempt(cause.at(stage));
     let mut rest = request.bytes();
     while !rest.is_empty() {
@@ -231,7 +244,7 @@ async fn exchange(
     let head = received.get(..head_len).unwrap_or_default();
     let parsed = response::parse(head).map_err(|error| ExchangeFailure::Response(error.to_string()))?;
     let Some(body_len) = parsed.body_len.filter(|len| *len <= RESPONSE_MAX - head_len) else {
-        return Ok((parsed, Reuse::No));
+        return Ok(Exchanged { response: parsed, reuse: Reuse::No, sent, received: received.len() });
     };
     // A body that does not come at once costs the connection, not the login.
     let mut reuse = Reuse::Yes;
@@ -241,8 +254,10 @@ async fn exchange(
             break;
         }
     }
-    let is_exact = received.len() == head_len + body_len;
-    Ok((parsed, if is_exact { reuse } else { Reuse::No }))
+    if received.len() != head_len + body_len {
+        reuse = Reuse::No;
+    }
+    Ok(Exchanged { response: parsed, reuse, sent, received: received.len() })
 }
 
 /// Appends bytes of the auth server. They go nowhere else: a response may contain a password.

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::dialogue::{Login, MailProtocol};
-use crate::sasl::AuthMethod;
+use crate::dialogue::{AuthMethod, Login, MailProtocol};
 use crate::secret::Secret;
 
 /// HTTP version of a request: that of nginx, or one whose connection may be used again.

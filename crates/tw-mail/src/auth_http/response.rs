@@ -32,9 +32,16 @@ pub struct AuthResponse {
     pub wait_secs: u64,
     /// `Auth-Error-Code`
     pub error_code: Option<Vec<u8>>,
+    /// Status of the response; the decision does not depend on it.
+    pub http_status: u16,
     /// Bytes of the body, if the head says how many; the connection can be used again behind them.
     pub body_len: Option<usize>,
 }
+
+/// Status of a response whose head does not say it.
+const STATUS_OK: u16 = 200;
+/// Status of a response without a body.
+const STATUS_NO_CONTENT: u16 = 204;
 
 /// A response that cannot be read. Displayed as the end of a line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,12 +84,14 @@ pub fn parse(head: &[u8]) -> Result<AuthResponse, InvalidHeader> {
         password: None,
         wait_secs: 0,
         error_code: None,
+        http_status: STATUS_OK,
         body_len: None,
     };
     let mut lines =
         head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)).peekable();
     let mut is_kept = lines.peek().is_some_and(|line| line.starts_with(b"HTTP/1.1 "));
-    let has_no_body = lines.peek().is_some_and(|line| line.get(8..12).is_some_and(|code| code == b" 204"));
+    let status = lines.peek().and_then(|line| line.get(8..12)).and_then(|code| code.strip_prefix(b" "));
+    response.http_status = status.and_then(number).and_then(|code| code.try_into().ok()).unwrap_or(STATUS_OK);
     lines.next_if(|line| line.starts_with(b"HTTP/"));
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = field(line)?;
@@ -111,7 +120,7 @@ pub fn parse(head: &[u8]) -> Result<AuthResponse, InvalidHeader> {
             is_kept = false;
         }
     }
-    if has_no_body {
+    if response.http_status == STATUS_NO_CONTENT {
         response.body_len = Some(0);
     }
     response.body_len = response.body_len.filter(|_| is_kept);

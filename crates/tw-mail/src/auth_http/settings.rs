@@ -14,8 +14,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 
-use crate::protocol::Mail;
-use crate::session::MailSession;
+use crate::protocol::{Mail, SessionOfMail};
 use crate::settings::server::ServerSettings;
 
 const ALL: u32 = MAIL | MAIL_SERVER;
@@ -33,7 +32,7 @@ pub struct AuthHttp {
     /// `auth_http_pass_client_cert`
     pub passes_certificate: bool,
     /// TLS to the auth server.
-    pub tls: TlsSettings<MailSession>,
+    pub tls: TlsSettings<SessionOfMail>,
 }
 
 /// The auth server.

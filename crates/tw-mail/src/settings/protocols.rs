@@ -8,9 +8,8 @@ use tw_core::load::Resolve;
 use tw_core::module::Settings;
 
 use super::server::POP3_BUFFER_SIZE;
-use crate::dialogue::{AuthMethods, Capabilities, ProtocolTexts};
+use crate::dialogue::{AuthMethod, AuthMethods, Capabilities, ProtocolTexts};
 use crate::protocol::Mail;
-use crate::sasl::AuthMethod;
 
 const ALL: u32 = MAIL | MAIL_SERVER;
 

@@ -11,8 +11,7 @@ use tw_core::log::{LogTags, LogTarget, RawLogTag, SharedErrorLog};
 use tw_core::module::Settings;
 
 use crate::dialogue::MailProtocol;
-use crate::protocol::Mail;
-use crate::session::MailSession;
+use crate::protocol::{Mail, SessionOfMail};
 
 const ALL: u32 = MAIL | MAIL_SERVER;
 
@@ -44,7 +43,7 @@ pub struct ServerSettings {
     /// `error_log`
     pub error_log: SharedErrorLog,
     /// `error_log_tag`
-    pub error_log_tags: LogTags<MailSession>,
+    pub error_log_tags: LogTags<SessionOfMail>,
     /// Name servers for the hosts of clients of SMTP.
     pub resolving: Resolving,
     /// `timeout`

@@ -11,8 +11,7 @@
 use tw_http::base64;
 
 use crate::auth_http::request::xtext;
-use crate::dialogue::{Login, MailProtocol};
-use crate::sasl::{self, AuthMethod};
+use crate::dialogue::{AuthMethod, Login, MailProtocol, sasl};
 use crate::secret::Secret;
 
 /// Settings and facts of a login.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tw_base::Errno;
+use tw_connect::observed_relay::ObservedEnd;
 use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relayed, relay};
 use tw_core::session::Session;
 use tw_log::Level;
@@ -30,7 +31,9 @@ pub(crate) async fn relay_session(s: &mut MailSession, logged_in: Box<LoggedIn>)
     };
     drop(settings);
     let event_loop = s.event_loop().clone();
-    let relayed = relay(&event_loop, (&downstream, rest), (&transport, reply), limits).await;
+    let meter = s.meter.clone();
+    let client = ObservedEnd::new(RelaySide::Client, &downstream, &meter);
+    let relayed = relay(&event_loop, (client, rest), (&transport, reply), limits).await;
     s.received += relayed.from_client;
     s.sent += relayed.to_client;
     drop(permit);

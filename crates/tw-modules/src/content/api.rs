@@ -1,15 +1,15 @@
-//! `api`: upstream groups, zones of `stream`, caches and tables of keys as JSON, and changes of them (nginx: ngx_http_api_module of its
-//! commercial edition). Content phase.
+//! `api`: upstream groups, zones of `stream` and `mail`, caches and tables of keys as JSON, and changes of them (nginx:
+//! ngx_http_api_module of its commercial edition). Content phase.
 //!
 //! ```text
-//! /[VERSION/]{http,stream}/upstreams/NAME/servers/ID
-//!                              GET     GET  GET, POST  GET, PATCH, DELETE
-//! /[VERSION/]stream/server_zones/NAME
-//!                              GET  GET
+//! /[VERSION/]{http,stream,mail}/upstreams/NAME/servers/ID
+//!                                   GET     GET  GET, POST  GET, PATCH, DELETE
+//! /[VERSION/]{stream,mail}/server_zones/NAME
+//!                                     GET  GET
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
-//! /[VERSION/]{http,stream}/keyvals/NAME
-//!                              GET  GET, POST, PATCH, DELETE
+//! /[VERSION/]{http,stream,mail}/keyvals/NAME
+//!                                   GET  GET, POST, PATCH, DELETE
 //! /openapi.json: description of all of them
 //! ```
 //! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because building a
@@ -34,6 +34,7 @@ use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Method, RequestHead};
+use tw_mail::Mail;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -94,7 +95,7 @@ impl Settings<Http> for Api {
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("api", "[write=on|off]", LOCATION, Args::range(0, 1))
             .since("1.13.3")
-            .doc("Shows groups of servers of http and stream, zones of stream, caches and tables of keyval_zone below this location as JSON; with write=on changes groups and tables, and purges caches.")
+            .doc("Shows groups of servers of http, stream and mail, zones of stream and mail, caches and tables of keyval_zone below this location as JSON; with write=on changes groups and tables, and purges caches.")
             .set(|raw, node, _| {
                 let mode = match node.args.first().map(|word| (word, &*word.bytes)) {
                     None | Some((_, b"write=off")) => Mode::Read,
@@ -142,21 +143,20 @@ impl Settings<Http> for Api {
     }
 }
 
-// DIFF(nginx): groups of `http` and `stream`, those without `zone` too, zones of `stream`, tables of `keyval_zone`, and caches, which
-// can be purged; nothing else, and statistics are not reset.
+// DIFF(nginx): groups of `http`, `stream` and `mail`, those without `zone` too, zones of `stream` and `mail`, tables of `keyval_zone`,
+// and caches, which can be purged; nothing else, and statistics are not reset.
 /// Object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
     Root,
     OpenApi,
-    Http,
-    Stream,
+    Contents(Block),
     Upstreams(Block),
     Upstream(Block, &'a str),
     Servers(Block, &'a str),
     Server(Block, &'a str, u32),
-    ServerZones,
-    ServerZone(&'a str),
+    ServerZones(SessionBlock),
+    ServerZone(SessionBlock, &'a str),
     Caches,
     Cache(&'a str),
     Purge(&'a str),
@@ -169,6 +169,41 @@ enum Endpoint<'a> {
 enum Block {
     Http,
     Stream,
+    Mail,
+}
+
+/// Block whose servers have zones of sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SessionBlock {
+    Stream,
+    Mail,
+}
+
+impl Block {
+    const ALL: [(&'static str, Self); 3] =
+        [("http", Self::Http), ("stream", Self::Stream), ("mail", Self::Mail)];
+
+    /// The block of this name.
+    fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, block)| block)
+    }
+
+    /// The block, if its servers have zones of sessions.
+    fn of_sessions(self) -> Result<SessionBlock, ApiError> {
+        match self {
+            Self::Http => Err(ApiError::NO_PATH),
+            Self::Stream => Ok(SessionBlock::Stream),
+            Self::Mail => Ok(SessionBlock::Mail),
+        }
+    }
+
+    /// Names of the kinds of objects in it.
+    fn contents(self) -> [&'static str; 3] {
+        match self {
+            Self::Http => ["caches", "keyvals", "upstreams"],
+            Self::Stream | Self::Mail => ["keyvals", "server_zones", "upstreams"],
+        }
+    }
 }
 
 impl<'a> Endpoint<'a> {
@@ -190,19 +225,22 @@ impl<'a> Endpoint<'a> {
         Ok(match &parts[..] {
             [] => Self::Root,
             ["openapi.json"] => Self::OpenApi,
-            ["http"] => Self::Http,
-            ["http", "caches"] => Self::Caches,
-            ["http", "caches", name] => Self::Cache(name),
-            ["http", "caches", name, "purge"] => Self::Purge(name),
-            ["http", "keyvals"] => Self::Keyvals(Block::Http),
-            ["http", "keyvals", name] => Self::Keyval(Block::Http, name),
-            ["http", "upstreams", rest @ ..] => Self::of_upstreams(Block::Http, rest)?,
-            ["stream"] => Self::Stream,
-            ["stream", "keyvals"] => Self::Keyvals(Block::Stream),
-            ["stream", "keyvals", name] => Self::Keyval(Block::Stream, name),
-            ["stream", "server_zones"] => Self::ServerZones,
-            ["stream", "server_zones", name] => Self::ServerZone(name),
-            ["stream", "upstreams", rest @ ..] => Self::of_upstreams(Block::Stream, rest)?,
+            [block, rest @ ..] => Self::in_block(Block::of(block).ok_or(ApiError::NO_PATH)?, rest)?,
+        })
+    }
+
+    /// Object in a block that the rest of a path names.
+    fn in_block(block: Block, rest: &[&'a str]) -> Result<Self, ApiError> {
+        Ok(match (block, rest) {
+            (_, []) => Self::Contents(block),
+            (Block::Http, ["caches"]) => Self::Caches,
+            (Block::Http, ["caches", name]) => Self::Cache(name),
+            (Block::Http, ["caches", name, "purge"]) => Self::Purge(name),
+            (_, ["keyvals"]) => Self::Keyvals(block),
+            (_, ["keyvals", name]) => Self::Keyval(block, name),
+            (_, ["server_zones"]) => Self::ServerZones(block.of_sessions()?),
+            (_, ["server_zones", name]) => Self::ServerZone(block.of_sessions()?, name),
+            (_, ["upstreams", rest @ ..]) => Self::of_upstreams(block, rest)?,
             _ => return Err(ApiError::NO_PATH),
         })
     }
@@ -286,7 +324,11 @@ impl ApiLocation {
         match block {
             Block::Http => order.run(r, block, Some(&*self.upstreams)).await,
             Block::Stream => {
-                let groups = stream_groups(r);
+                let groups = groups::<Stream>(r);
+                order.run(r, block, groups.as_deref()).await
+            }
+            Block::Mail => {
+                let groups = groups::<Mail>(r);
                 order.run(r, block, groups.as_deref()).await
             }
         }
@@ -294,23 +336,25 @@ impl ApiLocation {
 
     fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, ApiError> {
         Ok(match endpoint {
-            Endpoint::Root => response::json(&["http", "stream"]),
+            Endpoint::Root => response::json(&Block::ALL.map(|(name, _)| name)),
             Endpoint::OpenApi => OPENAPI.into(),
-            Endpoint::Http => response::json(&["caches", "keyvals", "upstreams"]),
-            Endpoint::Stream => response::json(&["keyvals", "server_zones", "upstreams"]),
+            Endpoint::Contents(block) => response::json(&block.contents()),
             Endpoint::Caches => caches::all(r),
             Endpoint::Cache(name) => caches::cache(r, name)?,
             Endpoint::Purge(_) | Endpoint::Keyvals(_) | Endpoint::Keyval(..) => {
                 return Err(ApiError::NO_PATH);
             }
-            Endpoint::ServerZones => zones::all(r),
-            Endpoint::ServerZone(name) => zones::zone(r, name)?,
+            Endpoint::ServerZones(SessionBlock::Stream) => zones::all::<Stream>(r),
+            Endpoint::ServerZones(SessionBlock::Mail) => zones::all::<Mail>(r),
+            Endpoint::ServerZone(SessionBlock::Stream, name) => zones::zone::<Stream>(r, name)?,
+            Endpoint::ServerZone(SessionBlock::Mail, name) => zones::zone::<Mail>(r, name)?,
             Endpoint::Upstreams(block)
             | Endpoint::Upstream(block, _)
             | Endpoint::Servers(block, _)
             | Endpoint::Server(block, ..) => match block {
                 Block::Http => show_groups(Some(&*self.upstreams), endpoint)?,
-                Block::Stream => show_groups(stream_groups(r).as_deref(), endpoint)?,
+                Block::Stream => show_groups(groups::<Stream>(r).as_deref(), endpoint)?,
+                Block::Mail => show_groups(groups::<Mail>(r).as_deref(), endpoint)?,
             },
         })
     }
@@ -377,9 +421,9 @@ fn find<P: ConnectingProtocol>(
     groups.and_then(|groups| groups.find(name)).cloned().ok_or(ApiError::NO_UPSTREAM)
 }
 
-/// Groups of `stream`; `None` without such a block.
-fn stream_groups(r: &Request) -> Option<Arc<Groups<Stream>>> {
-    configured_groups::<Stream>(&r.generation().process.shared_objects)
+/// Groups of the block of a protocol beside `http`; `None` without such a block.
+fn groups<P: ConnectingProtocol>(r: &Request) -> Option<Arc<Groups<P>>> {
+    configured_groups::<P>(&r.generation().process.shared_objects)
 }
 
 /// Returns true if a browser sent the request for a page of another origin.
@@ -406,8 +450,8 @@ mod tests {
             ("/", Ok(Endpoint::Root)),
             ("9/", Ok(Endpoint::Root)),
             ("/openapi.json", Ok(Endpoint::OpenApi)),
-            ("/1/http", Ok(Endpoint::Http)),
-            ("/http/", Ok(Endpoint::Http)),
+            ("/1/http", Ok(Endpoint::Contents(Block::Http))),
+            ("/http/", Ok(Endpoint::Contents(Block::Http))),
             ("http/upstreams", Ok(Endpoint::Upstreams(Block::Http))),
             ("/9/http/upstreams/u", Ok(Endpoint::Upstream(Block::Http, "u"))),
             ("/http/upstreams/9/servers/", Ok(Endpoint::Servers(Block::Http, "9"))),
@@ -425,11 +469,14 @@ mod tests {
             ("/9/http/keyvals", Ok(Endpoint::Keyvals(Block::Http))),
             ("/stream/keyvals/a/", Ok(Endpoint::Keyval(Block::Stream, "a"))),
             ("/http/keyvals/a/b", Err("PathNotFound")),
-            ("/9/stream/", Ok(Endpoint::Stream)),
+            ("/9/stream/", Ok(Endpoint::Contents(Block::Stream))),
             ("/stream/upstreams", Ok(Endpoint::Upstreams(Block::Stream))),
             ("/stream/upstreams/u/servers/3", Ok(Endpoint::Server(Block::Stream, "u", 3))),
-            ("/stream/server_zones", Ok(Endpoint::ServerZones)),
-            ("/stream/server_zones/a", Ok(Endpoint::ServerZone("a"))),
+            ("/stream/server_zones", Ok(Endpoint::ServerZones(SessionBlock::Stream))),
+            ("/stream/server_zones/a", Ok(Endpoint::ServerZone(SessionBlock::Stream, "a"))),
+            ("/mail/server_zones/a", Ok(Endpoint::ServerZone(SessionBlock::Mail, "a"))),
+            ("/mail/upstreams", Ok(Endpoint::Upstreams(Block::Mail))),
+            ("/mail/caches", Err("PathNotFound")),
             ("/stream/caches", Err("PathNotFound")),
             ("/http/server_zones", Err("PathNotFound")),
             ("x/http", Err("PathNotFound")),

@@ -33,7 +33,7 @@ use crate::content::metrics;
 const PAGE: &str = include_str!("status_page/page.html");
 pub(crate) const NONCE: &str = "@NONCE@";
 /// Beginnings of the names of metrics that tables of the page are made of.
-const TABLES: [&str; 5] = ["cache_", "disk_", "stream_zone_", "upstream_peer_", "zone_"];
+const TABLES: [&str; 6] = ["cache_", "disk_", "mail_zone_", "stream_zone_", "upstream_peer_", "zone_"];
 
 /// `status_page` as written.
 #[derive(Default)]

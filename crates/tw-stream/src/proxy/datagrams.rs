@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use tw_base::Errno;
 use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
+use tw_connect::observed_relay::RelayObserver;
 use tw_connect::read_rate::ReadRate;
 use tw_connect::relay::RelaySide;
 use tw_core::event_loop::HandoverVerdict;

@@ -1,20 +1,15 @@
-//! Ends of a relay that count while it runs: bytes of the client for its server's counters, bytes of the upstream server and the
-//! time of its first one for the peer.
+//! Counters of a relay while it runs: bytes of the client for its server's counters, bytes of the upstream server and the time of its
+//! first one for the peer.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use tw_connect::ReadOutcome;
 use tw_connect::group::now_ms;
-use tw_connect::relay::{RelayEnd, RelaySide};
-use tw_core::event_loop::Buffers;
+use tw_connect::observed_relay::{ObservedEnd, RelayObserver};
+use tw_connect::relay::RelaySide;
+use tw_core::session_meter::SessionMeter;
 use tw_net::{Addr, Transport};
 use tw_upstream::Lease;
-
-use crate::meter::SessionMeter;
 
 /// Counters of one relay.
 pub(super) struct RelayMeter {
@@ -43,8 +38,8 @@ impl RelayMeter {
     }
 
     /// One side of the relay, counted.
-    pub(super) fn end<'a>(&'a self, side: RelaySide, transport: &'a Transport) -> MeteredEnd<'a> {
-        MeteredEnd { side, transport, meter: self }
+    pub(super) fn end<'a>(&'a self, side: RelaySide, transport: &'a Transport) -> ObservedEnd<'a, Self> {
+        ObservedEnd::new(side, transport, self)
     }
 
     /// Address of the peer.
@@ -56,9 +51,10 @@ impl RelayMeter {
     pub(super) fn into_lease(self) -> Lease {
         self.lease.into_inner()
     }
+}
 
-    /// Counts bytes that were read of a side.
-    pub(super) fn read(&self, side: RelaySide, bytes: usize) {
+impl RelayObserver for RelayMeter {
+    fn read(&self, side: RelaySide, bytes: usize) {
         let bytes = bytes as u64;
         match side {
             _ if bytes == 0 => {}
@@ -77,8 +73,7 @@ impl RelayMeter {
         }
     }
 
-    /// Counts bytes that a side has taken.
-    pub(super) fn wrote(&self, side: RelaySide, bytes: u64) {
+    fn wrote(&self, side: RelaySide, bytes: u64) {
         match side {
             RelaySide::Client => {
                 self.to_client.update(|sum| sum + bytes);
@@ -89,43 +84,5 @@ impl RelayMeter {
                 self.lease.borrow().sent(bytes);
             }
         }
-    }
-}
-
-/// One side of a relay, whose bytes are counted.
-#[derive(Clone, Copy)]
-pub(super) struct MeteredEnd<'a> {
-    side: RelaySide,
-    transport: &'a Transport,
-    meter: &'a RelayMeter,
-}
-
-impl RelayEnd for MeteredEnd<'_> {
-    fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
-        let (outcome, bytes) = self.transport.read(buffers, max)?;
-        self.meter.read(self.side, bytes.len());
-        Ok((outcome, bytes))
-    }
-
-    fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
-        let count = self.transport.try_write(bytes)?;
-        self.meter.wrote(self.side, count as u64);
-        Ok(count)
-    }
-
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.transport.poll_writable(cx)
-    }
-
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.transport.poll_readable(cx)
-    }
-
-    fn shutdown_write(&self) -> io::Result<()> {
-        self.transport.shutdown_write()
-    }
-
-    fn tells_end(&self) -> bool {
-        self.transport.tells_end()
     }
 }

@@ -12,6 +12,7 @@ use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::{Unescape, unescape};
 use tw_http::{Method, target};
 use tw_log::Level;
+use tw_mail::Mail;
 use tw_rt::watch::Subject;
 use tw_server::http::Http;
 use tw_server::http::request::Request;
@@ -110,6 +111,7 @@ fn zones(r: &Request, block: Block) -> Vec<Arc<KeyvalZone>> {
     let protocol = match block {
         Block::Http => Http::NAME,
         Block::Stream => Stream::NAME,
+        Block::Mail => Mail::NAME,
     };
     let objects = &r.generation().process.shared_objects;
     let names = objects.of_type::<KeyvalZone>().into_iter().filter(|(_, zone)| zone.protocol == protocol);

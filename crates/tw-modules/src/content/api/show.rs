@@ -213,7 +213,7 @@ impl PeerView {
 impl Load {
     fn of(peer: &PeerSnapshot, block: Block) -> Self {
         match block {
-            Block::Http => Self::Http {
+            Block::Http | Block::Mail => Self::Http {
                 requests: peer.requests,
                 responses: Responses::of(peer.responses),
                 header_time: peer.header_ms,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::input::Input;
+use super::input::Input;
 
 /// A line without its end.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,78 +1,56 @@
 //! POP3 up to the login (RFC 1939, RFC 5034), without I/O.
 
-use crate::dialogue::{DialogueFacts, ErrorCount, Login, Next, Step, too_long};
-use crate::input::Input;
-use crate::line::{find_line, split, words};
-use crate::sasl::{self, AuthMethod, Expected, SaslStep, is_valid};
+use super::auth_method::AuthMethod;
+use super::facts::DialogueFacts;
+use super::line::split;
+use super::line_dialogue::{LineCommands, LineDialogue};
+use super::login::Login;
+use super::sasl::{Expected, is_valid};
+use super::step::Step;
 use crate::secret::Secret;
 
 const OK: &[u8] = b"+OK\r\n";
-const INVALID: &[u8] = b"-ERR invalid command\r\n";
-/// Arguments of a command at most.
-const ARGS_MAX: usize = 3;
+
+/// Commands of POP3.
+pub struct Pop3;
 
 /// Dialogue with a client of POP3.
-#[derive(Default)]
-pub struct Pop3Dialogue {
-    expected: Expected,
-    scanned: usize,
-    errors: ErrorCount,
-}
+pub type Pop3Dialogue = LineDialogue<Pop3>;
 
-impl Pop3Dialogue {
-    /// Begins with a command again.
-    pub fn restart(&mut self) {
-        self.expected = Expected::Command;
-    }
+impl LineCommands for Pop3 {
+    const INVALID: &'static [u8] = b"-ERR invalid command\r\n";
+    const CHALLENGE: &'static [u8] = b"+ ";
+    const ARGS_MAX: usize = 3;
 
-    /// Looks at the input for the next command.
-    pub fn advance(&mut self, input: &mut Input, login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
-        let Some(line) = find_line(input, &mut self.scanned) else {
-            if !input.is_full() {
-                return Step::RECEIVE;
-            }
-            self.scanned = 0;
-            return too_long(input, INVALID);
-        };
-        let text = input.bytes().get(line.text).unwrap_or_default();
-        let step = match self.expected {
-            Expected::Command | Expected::Pass => self.command(text, login, facts),
-            expected => match words(text, ARGS_MAX) {
-                None => self.invalid(facts),
-                Some(words) => {
-                    let response = words.first().copied().unwrap_or_default();
-                    self.after_sasl(sasl::respond(expected, response, login))
-                }
-            },
-        };
-        match step.next {
-            // RFC 2595 section 4: nothing that came before the handshake counts.
-            Next::StartTls => input.clear(),
-            _ => input.consume(line.len),
-        }
-        step
-    }
-
-    fn command(&mut self, text: &[u8], login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
+    fn command(
+        dialogue: &mut Pop3Dialogue,
+        text: &[u8],
+        login: &mut Login,
+        facts: &DialogueFacts<'_>,
+    ) -> Step {
         let is_rest =
             |command: &[u8]| command.eq_ignore_ascii_case(b"USER") || command.eq_ignore_ascii_case(b"PASS");
-        let Some(words) = split(text, ARGS_MAX, is_rest) else { return self.invalid(facts) };
-        let is_user_known = self.expected == Expected::Pass;
+        let Some(words) = split(text, Self::ARGS_MAX, is_rest) else { return dialogue.invalid(facts) };
+        let is_user_known = dialogue.expected == Expected::Pass;
         match &*words.command.to_ascii_uppercase() {
-            b"USER" if !is_user_known => self.user(&words.args, login, facts),
-            b"PASS" if is_user_known => self.pass(&words.args, login),
-            b"APOP" if !is_user_known => self.apop(&words.args, login, facts),
-            b"AUTH" if !is_user_known => self.auth(&words.args, login, facts),
+            b"USER" if !is_user_known => dialogue.user(&words.args, login, facts),
+            b"PASS" if is_user_known => dialogue.pass(&words.args, login),
+            b"APOP" if !is_user_known => dialogue.apop(&words.args, login, facts),
+            b"AUTH" if !is_user_known => dialogue.auth(&words.args, login, facts),
             b"STLS" if !is_user_known && facts.offers_tls() => Step::start_tls(OK),
             b"CAPA" if is_user_known => Step::reply(&*facts.capabilities.plain),
             b"CAPA" => Step::reply(facts.capability()),
             b"NOOP" => Step::reply(OK),
             b"QUIT" => Step::close(OK),
-            b"USER" | b"PASS" | b"APOP" | b"AUTH" | b"STLS" => self.refuse(),
-            _ => self.invalid(facts),
+            b"USER" | b"PASS" | b"APOP" | b"AUTH" | b"STLS" => dialogue.refuse(),
+            _ => dialogue.invalid(facts),
         }
     }
 
+    fn forget(_: &mut Login) {}
+}
+
+impl Pop3Dialogue {
     fn user(&mut self, args: &[&[u8]], login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
         let [user] = args else { return self.refuse() };
         if facts.requires_tls() {
@@ -108,8 +86,7 @@ impl Pop3Dialogue {
         if args.is_empty() {
             return Step::reply(&*facts.texts.short);
         }
-        let begun = sasl::begin(args, login, facts);
-        self.after_sasl(begun)
+        self.begin_sasl(args, login, facts)
     }
 
     fn complete(&mut self, login: &Login) -> Step {
@@ -117,28 +94,6 @@ impl Pop3Dialogue {
             true => Step::LOGIN,
             false => self.refuse(),
         }
-    }
-
-    fn after_sasl(&mut self, step: SaslStep) -> Step {
-        match step {
-            SaslStep::Challenge(challenge, expected) => {
-                self.expected = expected;
-                Step::reply([b"+ ", &*challenge, b"\r\n"].concat())
-            }
-            SaslStep::Done => Step::LOGIN,
-            SaslStep::Invalid(note) => self.refuse().noted(note),
-        }
-    }
-
-    /// Refuses a command that is well-formed.
-    fn refuse(&mut self) -> Step {
-        self.restart();
-        Step::reply(INVALID)
-    }
-
-    fn invalid(&mut self, facts: &DialogueFacts<'_>) -> Step {
-        self.restart();
-        self.errors.invalid(INVALID, facts)
     }
 }
 
@@ -154,7 +109,7 @@ pub fn greeting(facts: &DialogueFacts<'_>, login: &Login) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Script, facts};
+    use crate::dialogue::testing::{Script, facts};
 
     #[test]
     fn user_and_password() {

@@ -4,16 +4,17 @@ use std::borrow::Cow;
 
 use tw_log::Text;
 
-use crate::dialogue::{DialogueFacts, Envelope, ErrorCount, Login, Next, Step, too_long};
-use crate::input::Input;
-use crate::line::{find_line, split, words};
-use crate::sasl::{self, AuthMethod, Expected, SaslStep};
+use super::auth_method::AuthMethod;
+use super::facts::DialogueFacts;
+use super::line::split;
+use super::line_dialogue::{LineCommands, LineDialogue};
+use super::login::{Envelope, Login};
+use super::step::Step;
 use crate::secret::Secret;
 
 const OK: &[u8] = b"250 2.0.0 OK\r\n";
 const BYE: &[u8] = b"221 2.0.0 Bye\r\n";
 const START_TLS: &[u8] = b"220 2.0.0 Start TLS\r\n";
-const INVALID: &[u8] = b"500 5.5.1 Invalid command\r\n";
 const INVALID_ARGUMENT: &[u8] = b"501 5.5.4 Invalid argument\r\n";
 const AUTH_REQUIRED: &[u8] = b"530 5.7.1 Authentication required\r\n";
 const BAD_SEQUENCE: &[u8] = b"503 5.5.1 Bad sequence of commands\r\n";
@@ -21,62 +22,31 @@ const BAD_SEQUENCE: &[u8] = b"503 5.5.1 Bad sequence of commands\r\n";
 pub const INVALID_PIPELINING: &[u8] = b"503 5.5.0 Improper use of SMTP command pipelining\r\n";
 /// Code in front of the text of an auth server that sends none.
 pub const ERROR_CODE: &[u8] = b"535 5.7.0";
-/// Arguments of a command at most.
-const ARGS_MAX: usize = 11;
+
+/// Commands of SMTP.
+pub struct Smtp;
 
 /// Dialogue with a client of SMTP.
-#[derive(Default)]
-pub struct SmtpDialogue {
-    expected: Expected,
-    scanned: usize,
-    errors: ErrorCount,
-}
+pub type SmtpDialogue = LineDialogue<Smtp>;
 
-impl SmtpDialogue {
-    /// Begins with a command again.
-    pub fn restart(&mut self) {
-        self.expected = Expected::Command;
-    }
+impl LineCommands for Smtp {
+    const INVALID: &'static [u8] = b"500 5.5.1 Invalid command\r\n";
+    const CHALLENGE: &'static [u8] = b"334 ";
+    const ARGS_MAX: usize = 11;
 
-    /// Looks at the input for the next command.
-    pub fn advance(&mut self, input: &mut Input, login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
-        let Some(line) = find_line(input, &mut self.scanned) else {
-            if !input.is_full() {
-                return Step::RECEIVE;
-            }
-            self.scanned = 0;
-            return too_long(input, INVALID);
-        };
-        let text = input.bytes().get(line.text).unwrap_or_default();
-        let step = match self.expected {
-            Expected::Command | Expected::Pass => self.command(text, login, facts),
-            expected => match words(text, ARGS_MAX) {
-                None => self.invalid(facts),
-                Some(words) => {
-                    let response = words.first().copied().unwrap_or_default();
-                    self.after_sasl(sasl::respond(expected, response, login))
-                }
-            },
-        };
-        match step.next {
-            // RFC 3207 section 4.2: all that the client has said before is forgotten.
-            Next::StartTls => {
-                login.envelope = Envelope::default();
-                input.clear();
-            }
-            _ => input.consume(line.len),
-        }
-        step
-    }
-
-    fn command(&mut self, text: &[u8], login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
-        let Some(words) = split(text, ARGS_MAX, |_| false) else { return self.invalid(facts) };
+    fn command(
+        dialogue: &mut SmtpDialogue,
+        text: &[u8],
+        login: &mut Login,
+        facts: &DialogueFacts<'_>,
+    ) -> Step {
+        let Some(words) = split(text, Self::ARGS_MAX, |_| false) else { return dialogue.invalid(facts) };
         match &*words.command.to_ascii_uppercase() {
-            b"HELO" => self.hello(&words.args, login, facts, IsExtended::No),
-            b"EHLO" => self.hello(&words.args, login, facts, IsExtended::Yes),
-            b"AUTH" => self.auth(&words.args, login, facts),
-            b"MAIL" => self.mail(text, &words.args, login, facts),
-            b"RCPT" => self.rcpt(text, &words.args, login),
+            b"HELO" => hello(&words.args, login, facts, IsExtended::No),
+            b"EHLO" => hello(&words.args, login, facts, IsExtended::Yes),
+            b"AUTH" => dialogue.auth(&words.args, login, facts),
+            b"MAIL" => dialogue.mail(text, &words.args, login, facts),
+            b"RCPT" => rcpt(text, &words.args, login),
             b"RSET" => {
                 login.envelope.from.clear();
                 login.envelope.to.clear();
@@ -85,27 +55,17 @@ impl SmtpDialogue {
             b"NOOP" => Step::reply(OK),
             b"QUIT" => Step::close(BYE),
             b"STARTTLS" if facts.offers_tls() => Step::start_tls(START_TLS),
-            b"STARTTLS" | b"VRFY" | b"EXPN" | b"HELP" => self.refuse(),
-            _ => self.invalid(facts),
+            b"STARTTLS" | b"VRFY" | b"EXPN" | b"HELP" => dialogue.refuse(),
+            _ => dialogue.invalid(facts),
         }
     }
 
-    fn hello(
-        &mut self,
-        args: &[&[u8]],
-        login: &mut Login,
-        facts: &DialogueFacts<'_>,
-        is_extended: IsExtended,
-    ) -> Step {
-        let [name] = args else { return Step::reply(INVALID_ARGUMENT) };
-        let is_esmtp = login.envelope.is_esmtp || is_extended == IsExtended::Yes;
-        login.envelope = Envelope { helo: name.to_vec(), is_esmtp, ..Envelope::default() };
-        Step::reply(match is_extended {
-            IsExtended::No => &*facts.texts.short,
-            IsExtended::Yes => facts.capability(),
-        })
+    fn forget(login: &mut Login) {
+        login.envelope = Envelope::default();
     }
+}
 
+impl SmtpDialogue {
     fn auth(&mut self, args: &[&[u8]], login: &mut Login, facts: &DialogueFacts<'_>) -> Step {
         if facts.requires_tls() {
             return self.refuse();
@@ -113,8 +73,7 @@ impl SmtpDialogue {
         if args.is_empty() {
             return Step::reply(INVALID_ARGUMENT);
         }
-        let begun = sasl::begin(args, login, facts);
-        self.after_sasl(begun)
+        self.begin_sasl(args, login, facts)
     }
 
     /// `MAIL FROM`, for which a server without logins waits until there is a recipient.
@@ -137,40 +96,28 @@ impl SmtpDialogue {
         (login.user, login.password) = (Secret::default(), None);
         Step::reply(OK)
     }
+}
 
-    fn rcpt(&mut self, text: &[u8], args: &[&[u8]], login: &mut Login) -> Step {
-        if login.envelope.from.is_empty() {
-            return Step::reply(BAD_SEQUENCE);
-        }
-        if args.is_empty() {
-            return Step::reply(INVALID_ARGUMENT);
-        }
-        login.envelope.to = text.trim_ascii_end().to_vec();
-        login.method = AuthMethod::None;
-        Step::LOGIN
-    }
+fn hello(args: &[&[u8]], login: &mut Login, facts: &DialogueFacts<'_>, is_extended: IsExtended) -> Step {
+    let [name] = args else { return Step::reply(INVALID_ARGUMENT) };
+    let is_esmtp = login.envelope.is_esmtp || is_extended == IsExtended::Yes;
+    login.envelope = Envelope { helo: name.to_vec(), is_esmtp, ..Envelope::default() };
+    Step::reply(match is_extended {
+        IsExtended::No => &*facts.texts.short,
+        IsExtended::Yes => facts.capability(),
+    })
+}
 
-    fn after_sasl(&mut self, step: SaslStep) -> Step {
-        match step {
-            SaslStep::Challenge(challenge, expected) => {
-                self.expected = expected;
-                Step::reply([b"334 ", &*challenge, b"\r\n"].concat())
-            }
-            SaslStep::Done => Step::LOGIN,
-            SaslStep::Invalid(note) => self.refuse().noted(note),
-        }
+fn rcpt(text: &[u8], args: &[&[u8]], login: &mut Login) -> Step {
+    if login.envelope.from.is_empty() {
+        return Step::reply(BAD_SEQUENCE);
     }
-
-    /// Refuses a command that is well-formed.
-    fn refuse(&mut self) -> Step {
-        self.restart();
-        Step::reply(INVALID)
+    if args.is_empty() {
+        return Step::reply(INVALID_ARGUMENT);
     }
-
-    fn invalid(&mut self, facts: &DialogueFacts<'_>) -> Step {
-        self.restart();
-        self.errors.invalid(INVALID, facts)
-    }
+    login.envelope.to = text.trim_ascii_end().to_vec();
+    login.method = AuthMethod::None;
+    Step::LOGIN
 }
 
 /// Kind of a greeting of the client.
@@ -198,7 +145,7 @@ pub fn is_host_name(name: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::dialogue::StartTls;
-    use crate::testing::{Script, facts};
+    use crate::dialogue::testing::{Script, facts};
 
     #[test]
     fn hello_and_its_mistakes() {

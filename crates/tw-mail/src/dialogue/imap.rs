@@ -9,9 +9,12 @@
 
 use std::ops::Range;
 
-use crate::dialogue::{DialogueFacts, ErrorCount, Login, Next, Step, too_long};
-use crate::input::Input;
-use crate::sasl::{self, Expected, SaslStep, is_valid};
+use super::auth_method::AuthMethod;
+use super::facts::DialogueFacts;
+use super::input::Input;
+use super::login::Login;
+use super::sasl::{self, Expected, SaslStep, is_valid};
+use super::step::{ErrorCount, Next, Step, too_long};
 use crate::secret::Secret;
 
 const NEXT: &[u8] = b"+ OK\r\n";
@@ -284,7 +287,7 @@ impl ImapDialogue {
                 if facts.requires_tls() || user.is_empty() {
                     return self.refuse(tag);
                 }
-                login.method = sasl::AuthMethod::Plain;
+                login.method = AuthMethod::Plain;
                 login.user = user.clone();
                 login.password = Some(password.clone());
                 if !is_valid(login) {
@@ -336,7 +339,7 @@ impl ImapDialogue {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line.ends_with(b"+}") {
-            true => Step::close(reply),
+            true => Step::abort(reply),
             false => self.errors.invalid(reply, facts),
         }
     }
@@ -381,7 +384,7 @@ impl Argument {
 mod tests {
     use super::*;
     use crate::dialogue::StartTls;
-    use crate::testing::{Script, facts};
+    use crate::dialogue::testing::{Script, facts};
 
     fn login(text: &str, replies: &str, user: &str, password: &str) {
         for is_spelled in [false, true] {

@@ -1,10 +1,9 @@
 //! Scripted dialogues for unit tests.
 
 use crate::dialogue::{
-    AuthMethods, Capabilities, Dialogue, DialogueFacts, Login, MailProtocol, Next, ProtocolTexts, StartTls,
+    AuthMethod, AuthMethods, Capabilities, Dialogue, DialogueFacts, Input, Login, MailProtocol, Next,
+    ProtocolTexts, StartTls,
 };
-use crate::input::Input;
-use crate::sasl::AuthMethod;
 
 /// Bytes of a command at most.
 const INPUT_SIZE: usize = 512;
@@ -86,7 +85,7 @@ impl Script {
             match step.next {
                 Next::Command => continue,
                 Next::Receive => {}
-                Next::Close => out.push_str("CLOSE"),
+                Next::Close | Next::Abort => out.push_str("CLOSE"),
                 Next::StartTls => out.push_str("TLS"),
                 Next::Login => out.push_str("LOGIN"),
             }

@@ -1,12 +1,10 @@
-//! Counters of sessions, which grow while sessions run. A module keeps them ([`ServerCounters`]); a session adds to those of its
-//! server from accept to its end. Its server is known once the client cannot name another one any more (SNI).
+//! Counters of the sessions of `stream` and `mail`, which grow while sessions run. A module keeps them ([`ServerCounters`]); a session
+//! adds to those of its server from accept to its end. Its server is known once the client cannot name another one any more (SNI).
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use crate::session::SessionStatus;
 
 /// Counters of the sessions of a server. Loops add at the same time; each call names its loop.
 pub trait ServerCounters: Send + Sync {
@@ -28,8 +26,8 @@ pub trait ServerCounters: Send + Sync {
 pub enum SessionEnd {
     /// The session was served or refused.
     Finished {
-        /// Status of the session.
-        status: SessionStatus,
+        /// Status of the session, in the terms of HTTP.
+        status: u16,
         /// Time since its connection was accepted.
         time: Duration,
     },
@@ -38,7 +36,7 @@ pub enum SessionEnd {
 }
 
 /// Share of one session in the counters of its server. A session that is dropped without an [`end`](Self::end) is discarded.
-pub(crate) struct SessionMeter {
+pub struct SessionMeter {
     state: RefCell<MeterState>,
     /// Index of the loop.
     index: usize,
@@ -57,17 +55,13 @@ enum MeterState {
 
 impl SessionMeter {
     /// A meter for a session that was accepted at `accepted`, and may have these counters.
-    pub(crate) fn new(
-        counters: Option<Arc<dyn ServerCounters>>,
-        index: usize,
-        accepted: Instant,
-    ) -> Rc<Self> {
+    pub fn new(counters: Option<Arc<dyn ServerCounters>>, index: usize, accepted: Instant) -> Rc<Self> {
         let state = MeterState::Undecided { counters, received: 0, sent: 0 };
         Rc::new(Self { state: RefCell::new(state), index, accepted })
     }
 
     /// Counts the begin of the session with the counters of its server, and what was counted before. Only the first call counts.
-    pub(crate) fn decide(&self, counters: Option<&Arc<dyn ServerCounters>>) {
+    pub fn decide(&self, counters: Option<&Arc<dyn ServerCounters>>) {
         let mut state = self.state.borrow_mut();
         let MeterState::Undecided { received, sent, .. } = *state else { return };
         *state = match counters {
@@ -82,7 +76,7 @@ impl SessionMeter {
     }
 
     /// Counts bytes that were read of the client.
-    pub(crate) fn received(&self, bytes: u64) {
+    pub fn received(&self, bytes: u64) {
         match &mut *self.state.borrow_mut() {
             MeterState::Undecided { received, .. } => *received += bytes,
             MeterState::Decided(counters) => counters.received(self.index, bytes),
@@ -91,7 +85,7 @@ impl SessionMeter {
     }
 
     /// Counts bytes that the client has taken.
-    pub(crate) fn sent(&self, bytes: u64) {
+    pub fn sent(&self, bytes: u64) {
         match &mut *self.state.borrow_mut() {
             MeterState::Undecided { sent, .. } => *sent += bytes,
             MeterState::Decided(counters) => counters.sent(self.index, bytes),
@@ -100,7 +94,7 @@ impl SessionMeter {
     }
 
     /// Counts the end of the session.
-    pub(crate) fn end(&self, status: SessionStatus) {
+    pub fn end(&self, status: u16) {
         let time = tw_rt::clock::precise().saturating_duration_since(self.accepted);
         self.count_end(SessionEnd::Finished { status, time });
     }
