@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{ConfError, Contexts, Cx, Directive, DirectiveInfo, Node};
 
+use crate::generation::Configuration;
 use crate::load::Resolve;
 use crate::metrics::Metric;
 use crate::reach::Reach;
@@ -35,6 +36,8 @@ pub trait Protocol: Sized + 'static {
     type Core;
     /// Position in the configuration of the block that is being resolved.
     type Block;
+    /// A loaded configuration.
+    type Config: Configuration;
 }
 
 /// The settings of one module at one block of a protocol, such as `http`, `server`, `location` or `if`. A module that

@@ -3,6 +3,7 @@
 use tw_conf::{Contexts, MAIL, MAIL_SERVER, MAIL_UPSTREAM};
 use tw_core::module::Protocol;
 
+use crate::config::Config;
 use crate::plan::Plan;
 use crate::protocol::{Block, Mail};
 use crate::session::MailSession;
@@ -16,4 +17,5 @@ impl Protocol for Mail {
     type Plan = Plan;
     type Core = ServerSettings;
     type Block = Block;
+    type Config = Config;
 }

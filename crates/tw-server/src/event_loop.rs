@@ -1,25 +1,67 @@
-//! One loop, as HTTP sees it.
+//! State of HTTP on one loop: the part that requests use. `http::application` makes it and runs the loop.
 
-use std::cell::RefCell;
+mod background_count;
+mod loop_parts;
+mod spare_requests;
+
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
+use tw_accept::quic::QuicEndpoints;
+use tw_base::FatalCell;
+use tw_connect::UpstreamConnections;
 use tw_core::event_loop::LoopCore;
+use tw_http::date::DateCache;
 
-use crate::http::Http;
-use crate::http::generation::{GenerationRef, LoopGeneration};
+use self::background_count::BackgroundCount;
+pub(crate) use self::loop_parts::LoopParts;
+pub(crate) use self::spare_requests::LIMITS;
+use self::spare_requests::SpareRequests;
+use crate::http::files::FileTable;
+use crate::protocol::{GenerationRef, LoopGeneration};
 
 /// State of HTTP on one loop, beside the state that every protocol shares.
 pub struct Loop {
     core: Rc<LoopCore>,
-    /// Connections, files and buffers.
-    pub app: Http,
     generation: RefCell<Rc<LoopGeneration>>,
+    /// Open files.
+    pub files: FatalCell<FileTable>,
+    /// Memory for the next requests.
+    pub(crate) requests: RefCell<SpareRequests>,
+    /// Requests that run beside others.
+    pub(crate) background: BackgroundCount,
+    /// Connections to upstream servers.
+    pub(crate) upstreams: Rc<UpstreamConnections>,
+    /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
+    pub(crate) made: Cell<usize>,
+    /// Dates of heads, written as they are asked for.
+    pub(crate) dates: DateCache,
+    /// Connections over QUIC.
+    pub(crate) quic: QuicEndpoints,
+    parts: LoopParts,
 }
 
 impl Loop {
-    pub(crate) fn with(core: Rc<LoopCore>, http: Http, generation: GenerationRef) -> Self {
-        Self { core, app: http, generation: RefCell::new(LoopGeneration::new(generation)) }
+    /// Creates the state of a loop that starts with `generation`. `parts` is the state of what stands above the request.
+    pub(crate) fn with(
+        core: Rc<LoopCore>,
+        generation: GenerationRef,
+        files: FileTable,
+        parts: LoopParts,
+    ) -> Self {
+        Self {
+            generation: RefCell::new(LoopGeneration::new(generation)),
+            files: FatalCell::new(files),
+            requests: RefCell::default(),
+            background: BackgroundCount::default(),
+            upstreams: UpstreamConnections::new(core.clone()),
+            made: Cell::default(),
+            dates: DateCache::default(),
+            quic: QuicEndpoints::new(&core),
+            parts,
+            core,
+        }
     }
 
     /// Returns the configuration that serves new requests.
@@ -32,6 +74,12 @@ impl Loop {
         &self.core
     }
 
+    /// State of a part of the server above the request, which the application has added. Costs a comparison.
+    pub(crate) fn part<T: 'static>(&self) -> &T {
+        self.parts.find().expect("the application adds the state of each part when it makes the loop")
+    }
+
+    /// Serves new requests by `generation` from now on.
     pub(crate) fn replace_generation(&self, generation: GenerationRef) {
         *self.generation.borrow_mut() = LoopGeneration::new(generation);
     }

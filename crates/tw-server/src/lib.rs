@@ -8,6 +8,7 @@ pub mod http;
 pub mod limits;
 pub mod load;
 pub mod metrics;
+mod protocol;
 #[cfg(test)]
 mod testing;
 pub mod vars;

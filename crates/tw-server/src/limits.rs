@@ -10,8 +10,8 @@ use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
-    self, admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle,
-    request, request_body, subrequest,
+    admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
+    request_body, subrequest,
 };
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -24,7 +24,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 tw_base::memory::LIMITS,
                 listen::LIMITS,
                 event_loop::LIMITS,
-                http::LIMITS,
+                crate::event_loop::LIMITS,
                 tw_accept::LIMITS,
             ]
             .concat(),

@@ -9,7 +9,6 @@ mod block;
 mod blocks;
 mod directories;
 mod protocol;
-mod resolve;
 mod scope;
 
 use std::sync::{Arc, OnceLock};
@@ -35,16 +34,16 @@ use crate::config::location::{Location, TempPath};
 use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Upstream;
-use crate::http::Http;
 use crate::http::generation::{Config, HttpConfig};
 use crate::http::proxy::health::HealthCheckGroup;
 use crate::http::request::{Parts, Request};
+use crate::protocol::Http;
 use crate::vars::VarTable;
 
 pub use self::block::Block;
 pub use self::directories::{Directory, DirectoryPurpose};
-pub use self::resolve::Resolve;
 pub use self::scope::directives;
+pub use crate::protocol::Resolve;
 pub use tw_core::load::Prefixes;
 
 /// A module of HTTP.

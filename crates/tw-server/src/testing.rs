@@ -82,7 +82,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), event_loop.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
-        let mut r = event_loop.app.take_request();
+        let mut r = event_loop.take_request();
         r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
             start::set_uri(&mut r);
         }
         let seen = look(&mut r);
-        event_loop.app.give_back(r);
+        event_loop.give_back(r);
         let _ = sender.send(seen);
     })
     .unwrap();

@@ -7,6 +7,7 @@ use tw_core::module::Protocol;
 use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
+use crate::config::Config;
 use crate::health::CheckTarget;
 use crate::plan::Plan;
 use crate::server::ServerSettings;
@@ -44,6 +45,7 @@ impl Protocol for Stream {
     type Plan = Plan;
     type Core = ServerSettings;
     type Block = Block;
+    type Config = Config;
 }
 
 impl SecureProtocol for Stream {

@@ -152,6 +152,7 @@ mod tests {
     use tw_conf::{Args, Directive, HTTP, MAIN, SERVER, STREAM_SERVER, record};
 
     use super::*;
+    use crate::generation::ProcessConfig;
     use crate::module::Settings;
     use crate::testing::Plain;
 
@@ -165,6 +166,7 @@ mod tests {
         type Plan = ();
         type Core = ();
         type Block = ();
+        type Config = ProcessConfig;
     }
 
     /// A module of any protocol, whose directive stands in one kind of block.

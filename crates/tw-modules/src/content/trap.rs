@@ -138,7 +138,7 @@ fn breaks() {
 
 #[inline(never)]
 fn tears(r: &Request) {
-    let files = r.client().event_loop.app.files.borrow_mut();
+    let files = r.client().event_loop.files.borrow_mut();
     panic!("the trap was sprung with {} files", files.len());
 }
 

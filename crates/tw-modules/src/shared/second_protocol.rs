@@ -60,6 +60,7 @@ impl Protocol for Plain {
     type Plan = Plan;
     type Core = ();
     type Block = ();
+    type Config = ProcessConfig;
 }
 
 /// A client being served.

@@ -2,7 +2,7 @@
 
 use tw_conf::{ConfError, Node};
 
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Status that the client sees with the error page.

@@ -12,8 +12,7 @@ use tw_tls_settings::certificate_file;
 use tw_tls_settings::fleet_secrets::{clock, fleet_secrets, names_fleet};
 
 use super::location::{KeepAlive, Location};
-use crate::http::Http;
-use crate::load::Resolve;
+use crate::protocol::{Http, Resolve};
 
 /// Streams in one direction that a client may have open: control, and two of QPACK (RFC 9114, section 6.2), as in nginx.
 const UNI_STREAMS: u64 = 3;

@@ -33,8 +33,8 @@ use tw_core::reach::Reach;
 
 use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
-use crate::http::Http;
-use crate::load::Resolve;
+use crate::protocol::Http;
+use crate::protocol::Resolve;
 use crate::vars::{LogTags, Template};
 
 pub use access::{Access, Satisfy};

@@ -11,8 +11,7 @@ use tw_core::server_names::{ServerName, display_name};
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
-use crate::http::Http;
-use crate::load::Resolve;
+use crate::protocol::{Http, Resolve};
 use crate::vars::Template;
 
 /// Settings for all requests of a server.

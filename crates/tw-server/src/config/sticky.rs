@@ -7,7 +7,7 @@ use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_upstream::StickySessions;
 
 use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn};
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// The smallest zone of `sticky learn`, in bytes: eight pages. Source: nginx.

@@ -5,7 +5,7 @@ use tw_connect::upstream_block;
 use tw_core::shared_objects::SharedObjects;
 use tw_upstream::Group;
 
-use crate::http::Http;
+use crate::protocol::Http;
 
 /// A group of servers that requests can be passed to.
 pub type UpstreamGroup = tw_connect::UpstreamGroup<Http>;

@@ -63,14 +63,14 @@ pub(crate) fn receive(
         let group = generation.groups.iter().find(is_of)?;
         Some(generation.server(group.default_server).http3.address.clone())
     };
-    if let Some(incoming) = event_loop.app.quic.receive(listener, datagram, generation.id, settings) {
+    if let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) {
         start_quic(event_loop, datagram.listen.clone(), incoming);
     }
 }
 
 /// Takes a datagram for QUIC that another loop or process has received.
 pub(crate) fn receive_passed(event_loop: &Rc<Loop>, datagram: &PassedDatagram) {
-    if let Some(incoming) = event_loop.app.quic.receive_passed(datagram) {
+    if let Some(incoming) = event_loop.quic.receive_passed(datagram) {
         start_quic(event_loop, Rc::new(datagram.listen.clone()), incoming);
     }
 }
@@ -306,7 +306,7 @@ impl TlsHost for Client {
         let client = self.introduced(hello);
         let r = synthetic_request::request(&client, server, b"/");
         let names = certificates.iter().map(|certificate| certificate.names(&r)).collect();
-        client.event_loop.app.give_back(r);
+        client.event_loop.give_back(r);
         names
     }
 

@@ -1,41 +1,31 @@
-//! HTTP as the kernel sees it: what runs on its loops, and what it keeps on each.
+//! HTTP as an application of loops: what it runs on them, and what it keeps on each.
 
-mod spare_requests;
-
-use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use tw_accept::quic::QuicEndpoints;
 use tw_base::FatalCell;
-use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{
     AcceptedConnection, Application, ClientInfo, DatagramListener, Eviction, IdleResources, LoopCore,
     PassedDatagram, ReceivedDatagram,
 };
 use tw_disk::Errno;
-use tw_http::date::DateCache;
 use tw_net::listen::SocketKind;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 
 use super::accept;
-use super::background_subrequest::BackgroundSubrequests;
 use super::cache;
 use super::cache::OpenEntries;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
-use super::generation::{Generation, GenerationRef};
+use super::generation::GenerationRef;
 use super::history;
 use super::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
-use super::request::Request;
-use crate::event_loop::Loop;
-
-pub(crate) use self::spare_requests::LIMITS;
-use self::spare_requests::SpareRequests;
+use crate::config::memory::Memory;
+use crate::event_loop::{Loop, LoopParts};
 
 /// Task of a module, which the first loop or every loop runs as long as its requests are served by the configuration that has it: a
 /// shared object of that configuration.
@@ -67,67 +57,29 @@ impl BackgroundTask {
     }
 }
 
-/// HTTP on one loop.
-pub struct Http {
-    /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
-    files_max: usize,
-    /// Files it knows.
-    pub files: FatalCell<FileTable>,
-    requests: RefCell<SpareRequests>,
-    /// Requests that run beside others.
-    pub(crate) background: BackgroundSubrequests,
-    /// Connections to upstream servers.
-    pub(crate) upstreams: Rc<UpstreamConnections>,
-    /// Entries of caches that are open.
-    pub(crate) cached: FatalCell<OpenEntries>,
-    /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
-    pub(crate) made: Cell<usize>,
-    /// Dates of heads, written as they are asked for.
-    pub(crate) dates: DateCache,
-    /// Connections over QUIC.
-    pub(crate) quic: QuicEndpoints,
+/// Creates the state of a loop that starts with `generation`.
+fn new_loop(core: Rc<LoopCore>, generation: GenerationRef) -> Loop {
+    if generation.process.is_secured {
+        tw_tls_settings::warm_up();
+    }
+    // The limit is the process's, and every loop has a table. It cannot be asked for under the loop guard.
+    let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.process.main.worker_count().max(1));
+    let Memory { hot_files_size, open_files_inactive, .. } = generation.memory;
+    let files = FileTable::new(hot_files_size, (files_max, open_files_inactive));
+    let entries = FatalCell::new(OpenEntries::new(files_max, hot_files_size));
+    Loop::with(core, generation, files, LoopParts::default().with(entries))
 }
 
-impl Http {
-    /// Creates the state of a loop that starts with `generation`.
-    fn new(core: Rc<LoopCore>, generation: &Generation) -> Self {
-        let memory = &generation.memory;
-        if generation.process.is_secured {
-            tw_tls_settings::warm_up();
-        }
-        // The limit is the process's, and every loop has a table.
-        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.process.main.worker_count().max(1));
-        let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
-        Self {
-            files_max,
-            files: FatalCell::new(files),
-            requests: RefCell::default(),
-            background: BackgroundSubrequests::default(),
-            quic: QuicEndpoints::new(&core),
-            upstreams: UpstreamConnections::new(core),
-            cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
-            made: Cell::default(),
-            dates: DateCache::default(),
-        }
-    }
-
-    pub(crate) fn take_request(&self) -> Box<Request> {
-        let spare = self.requests.borrow_mut().take();
-        spare.unwrap_or_else(|| Box::new(Request::new()))
-    }
-
-    pub(crate) fn give_back(&self, mut r: Box<Request>) {
-        r.unbind();
-        self.requests.borrow_mut().put(r);
-    }
+/// Entries of caches that are open on a loop.
+fn open_entries(event_loop: &Loop) -> &FatalCell<OpenEntries> {
+    event_loop.part()
 }
 
 impl Application for Loop {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let http = Http::new(core.clone(), &generation);
-        let event_loop = Rc::new(Self::with(core, http, generation));
+        let event_loop = Rc::new(new_loop(core, generation));
         let resources: Weak<Self> = Rc::downgrade(&event_loop);
         event_loop.add_idle_resources(resources);
         event_loop
@@ -154,15 +106,15 @@ impl Application for Loop {
     }
 
     fn has_connections_over(&self, listener: &DatagramListener) -> bool {
-        self.app.quic.has_connections_over(listener)
+        self.quic.has_connections_over(listener)
     }
 
     fn stop_connections(&self, listener: &DatagramListener) {
-        self.app.quic.stop_receiving(listener, accept::H3_NO_ERROR);
+        self.quic.stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {
-        self.app.quic.stop_receiving(listener, accept::H3_NO_ERROR);
+        self.quic.stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {
@@ -184,17 +136,16 @@ impl Application for Loop {
 
     fn sweep(&self) -> Duration {
         let generation = self.generation();
-        self.app.requests.borrow_mut().free_unused(tw_rt::clock::now());
-        self.app.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
-        self.app.files.borrow_mut().sweep(generation.disks.default_disk())
+        self.requests.borrow_mut().free_unused(tw_rt::clock::now());
+        open_entries(self).borrow_mut().sweep(generation.memory.open_files_inactive);
+        self.files.borrow_mut().sweep(generation.disks.default_disk())
     }
 
     /// Closes a few files each turn, so that file systems can be unmounted and blocks of removed files are freed.
     fn close_files(&self) {
         let memory = &self.generation().memory;
-        let files = (self.app.files_max, memory.open_files_inactive);
-        self.app.cached.borrow_mut().clear();
-        let mut forgotten = self.app.files.borrow_mut().forget(memory.hot_files_size, files);
+        open_entries(self).borrow_mut().clear();
+        let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, memory.open_files_inactive);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
                 tw_rt::yield_now().await;
@@ -205,13 +156,13 @@ impl Application for Loop {
 
 impl IdleResources for Loop {
     fn close_idle_upstream(&self) -> Eviction {
-        self.app.upstreams.close_oldest()
+        self.upstreams.close_oldest()
     }
 
     fn free_descriptor(&self) -> Eviction {
         let has_closed = self.close_idle_upstream() == Eviction::Done
-            || self.app.cached.borrow_mut().close_one()
-            || self.app.files.borrow_mut().made_room(Errno::MFILE);
+            || open_entries(self).borrow_mut().close_one()
+            || self.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Eviction::Done } else { Eviction::NothingIdle }
     }
 }

@@ -273,7 +273,7 @@ fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckShar
 
 fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
-    let mut files = r.client().event_loop.app.files.borrow_mut();
+    let mut files = r.client().event_loop.files.borrow_mut();
     if options.links != Links::Follow {
         // The target of a link may change without the file changing, so such paths are resolved each time.
         let mut opened = disk.open_now(path, options);
@@ -305,18 +305,18 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
     let event_loop = r.client().event_loop.clone();
     // Noted before the job: a request that is read while the job runs must not get what the job found before.
-    let look = event_loop.app.files.borrow_mut().look();
+    let look = event_loop.files.borrow_mut().look();
     match event_loop
         .retry_with_descriptor(async || disk.open_cold(&mut r.costs.account, path, &options).await)
         .await
     {
         Ok(file) if options.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, options))),
-        Ok(file) => Ok(event_loop.app.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
+        Ok(file) => Ok(event_loop.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
         Err(error) => {
             if let Some(errno) = error.errno()
                 && options.links == Links::Follow
             {
-                event_loop.app.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
+                event_loop.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
             }
             Err(error)
         }
@@ -336,7 +336,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let cache = r.plan().core.files.open_file_cache.as_ref();
     let user =
         FileUser { disk, options: &options, cache, read: r.context.read_at, turn: CheckSharing::Waited };
-    let mut files = r.client().event_loop.app.files.borrow_mut();
+    let mut files = r.client().event_loop.files.borrow_mut();
     if let CachedPath::Valid(found) = files.known(path, &user) {
         return Now::Ready(found.map(|file| *file.meta()));
     }

@@ -66,8 +66,7 @@ pub mod user_agent;
 pub mod variables;
 pub mod wire;
 
-pub(crate) use self::application::LIMITS;
-pub use self::application::{BackgroundTask, Http};
+pub use self::application::BackgroundTask;
 pub use self::request::{generation, plan};
 pub(crate) use self::response::hop_fields;
 pub use self::response::{
@@ -76,6 +75,7 @@ pub use self::response::{
 };
 pub use self::routing::{error_response, phases, route};
 pub(crate) use self::routing::{post_action, start, tls_requirements};
+pub use crate::protocol::Http;
 
 #[cfg(test)]
 mod quic_tests;

@@ -45,7 +45,7 @@ impl Application for Echo {
         let event_loop = &self.0;
         let generation = event_loop.generation();
         let settings = || Some(generation.server(generation.groups[0].default_server).http3.address.clone());
-        let Some(incoming) = event_loop.app.quic.receive(listener, datagram, generation.id, settings) else {
+        let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) else {
             return;
         };
         let peer = incoming.peer().into();

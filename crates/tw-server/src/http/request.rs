@@ -20,8 +20,10 @@ mod listen_group;
 mod log;
 mod parts;
 pub mod plan;
+mod spare;
 mod state;
 pub mod trace;
+mod tracing;
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -38,28 +40,21 @@ pub(crate) use self::context::SubrequestPosition;
 pub use self::context::{RequestArrival, RequestContext, Started};
 pub use self::costs::{Costs, Sent};
 pub use self::extensions::Extensions;
-use self::generation::{LoopGeneration, PlanId, ServerId};
 pub use self::parts::Parts;
 use self::plan::{LogHandler, Plan};
+pub(crate) use self::state::LIMITS;
 pub use self::state::{
-    After, AliasEnd, ConditionCheck, ErrorPages, Ranges, RequestOrigin, RequestState, Rewritten,
+    After, AliasEnd, ConditionCheck, ErrorPages, INTERNAL_REDIRECTS_MAX, Ranges, RequestOrigin, RequestState,
+    Rewritten,
 };
 use super::client::Client;
+use super::ids::{PlanId, ServerId};
 use super::memory_share::MemoryShare;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};
 use super::wire::Wire;
-
-tw_base::limits! {
-    /// Limits of this module.
-    pub(crate) const LIMITS;
-
-    /// Internal redirects of one request, rewrites included.
-    ///
-    /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
-    pub const INTERNAL_REDIRECTS_MAX: u8 = 10, count, "500";
-}
+use crate::protocol::LoopGeneration;
 
 /// Request with the head of its response.
 pub struct Request {
@@ -87,6 +82,8 @@ pub struct Request {
     pub upstream: UpstreamState,
     /// Resources used.
     pub costs: Costs,
+    /// Handlers of its log phase besides those of its location, in whatever location it ends.
+    log_handlers: Vec<Box<dyn LogHandler>>,
 }
 
 /// Server and plan that answer a request.
@@ -147,10 +144,10 @@ impl Request {
                 moved_peer: None,
                 position: None,
                 trace: OnceCell::new(),
-                log_handlers: Vec::new(),
                 deadline: None,
             },
             costs: Costs::default(),
+            log_handlers: Vec::new(),
         }
     }
 
@@ -355,7 +352,7 @@ impl Request {
         self.context.real_client_addr = None;
         self.context.moved_peer = None;
         self.context.position = None;
-        self.context.log_handlers.clear();
+        self.log_handlers.clear();
         self.context.deadline = None;
     }
 
@@ -446,12 +443,12 @@ impl Request {
 
     /// Runs `handler` in the log phase of this request, behind those of the location that it ends in. A subrequest has none.
     pub fn add_log_handler(&mut self, handler: impl LogHandler + 'static) {
-        self.context.log_handlers.push(Box::new(handler));
+        self.log_handlers.push(Box::new(handler));
     }
 
     /// Takes the handlers of [`add_log_handler`](Self::add_log_handler).
     pub(crate) fn take_log_handlers(&mut self) -> Vec<Box<dyn LogHandler>> {
-        std::mem::take(&mut self.context.log_handlers)
+        std::mem::take(&mut self.log_handlers)
     }
 
     /// Seconds since the request began.

@@ -13,7 +13,7 @@ use super::wire::Wire;
 
 /// Returns a request for `uri`, which [`head`] accepts, with `plan` of `server`. To be given back to its loop.
 pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), uri: &[u8]) -> Box<Request> {
-    let mut r = client.event_loop.app.take_request();
+    let mut r = client.event_loop.take_request();
     r.bind(client, Wire::Nobody);
     r.begin();
     (r.route.server, r.route.plan) = (server, plan);

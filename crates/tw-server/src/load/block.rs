@@ -12,9 +12,9 @@ use crate::config::acme::CollectedCertificates;
 use crate::config::location::TempPath;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
-use crate::http::Http;
 use crate::http::proxy::health::PassTarget;
 use crate::http::route::Pattern;
+use crate::protocol::Http;
 
 /// The block of `http` that is being resolved.
 #[derive(Default)]

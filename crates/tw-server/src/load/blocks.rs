@@ -24,13 +24,13 @@ use crate::config::http3::Http3;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::http::Http;
 use crate::http::generation::{ListenGroup, PlanId, Server};
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
 use crate::http::request::Request;
 use crate::http::route::{Locations, Pattern, WrittenLocation};
+use crate::protocol::Http;
 
 /// Plans and servers as they are built.
 #[derive(Default)]

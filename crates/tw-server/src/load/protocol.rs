@@ -16,11 +16,12 @@ use super::Block;
 use crate::config;
 use crate::config::location::Location;
 use crate::config::sticky::WrittenSticky as RawSticky;
-use crate::http::Http;
 use crate::http::accept;
+use crate::http::generation::Config;
 use crate::http::plan::Plan;
 use crate::http::proxy::sticky::Sticky;
 use crate::http::request::Request;
+use crate::protocol::Http;
 
 impl Protocol for Http {
     const NAME: &'static str = "http";
@@ -30,6 +31,7 @@ impl Protocol for Http {
     type Plan = Plan;
     type Core = Location;
     type Block = Block;
+    type Config = Config;
 }
 
 impl ConnectingProtocol for Http {

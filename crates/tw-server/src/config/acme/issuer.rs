@@ -18,7 +18,7 @@ use tw_tls::{BUNDLES, client_config};
 use zeroize::Zeroizing;
 
 use crate::config::location::TempPath;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Error text for a challenge that starts a program while the sandbox is on.

@@ -4,8 +4,7 @@ use tw_conf::{ConfError, Word};
 use tw_core::pools::{DEFAULT, DiskMode, Disks};
 use tw_disk::Disk;
 
-use crate::http::request::Request;
-use crate::load::Resolve;
+use crate::protocol::{Resolve, Session};
 use crate::vars::Template;
 
 /// `aio`: how a location's file operations wait.
@@ -64,7 +63,7 @@ impl PoolRef {
     }
 
     /// The disk for `r`; `None` when a name made of variables is not that of a pool.
-    pub fn disk<'d>(&self, disks: &'d Disks, r: &Request) -> Option<&'d Disk> {
+    pub fn disk<'d>(&self, disks: &'d Disks, r: &Session) -> Option<&'d Disk> {
         let pool = match &self.pool {
             Choice::Usual => DEFAULT,
             Choice::Fixed(pool) => *pool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
 use super::{ALL, MinRate};
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 
 /// Settings for request bodies.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use tw_core::regex::{Caseless, Regex};
 use tw_http::Version;
 
 use super::ALL;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 
 /// Conditions for compressed responses.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use tw_conf::{Args, Buffers, ConfError, Directive, Node, Setting, Word, record};
 
 use super::aio::PoolRef;
 use super::{ALL, ALL_IF};
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Settings for opening and reading files.

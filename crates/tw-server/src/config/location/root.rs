@@ -4,7 +4,7 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, MachineSubject, Node, Settin
 
 use super::ALL_IF;
 use crate::http::route::Pattern;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Directory of the files of a location.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
 use super::{ALL, ALL_IF, MinRate};
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Sending settings.

@@ -72,10 +72,11 @@ impl FileTable {
         Self { tables: vec![Table::new(None, default)], hot: ContentCache::new(hot_max), default, ticks: 0 }
     }
 
-    /// Forgets every file, and goes by these settings from now on; see [`new`](Self::new). Looks that go on may still bring
-    /// one back.
+    /// Forgets every file, and goes by these settings from now on: memory for contents, and the time after which a file without
+    /// `open_file_cache` is closed. Looks that go on may still bring one back.
     #[must_use = "files are closed when this is dropped, which takes long for many of them"]
-    pub(crate) fn forget(&mut self, hot_max: usize, default: (usize, Duration)) -> Forgotten {
+    pub(crate) fn forget(&mut self, hot_max: usize, inactive: Duration) -> Forgotten {
+        let default = (self.default.0, inactive);
         let Self { tables, hot, .. } = self;
         let mut entries: Vec<_> = tables.iter_mut().flat_map(Table::empty).collect();
         entries.retain(|entry| matches!(entry.found, OpenResult::File(_)));

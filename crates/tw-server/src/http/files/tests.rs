@@ -229,7 +229,7 @@ fn cached_files_are_closed_in_steps() {
     let files: Vec<_> = paths.iter().map(|path| Rc::downgrade(&bench.warm(path))).collect();
     let open = || files.iter().filter(|file| file.strong_count() > 0).count();
     let held = files[0].upgrade();
-    let mut forgotten = bench.files.forget(500, (10, Duration::ZERO));
+    let mut forgotten = bench.files.forget(500, Duration::ZERO);
     assert_eq!((bench.files.len(), bench.files.hot_bytes(), open()), (0, 0, 600));
     assert!(forgotten.close_some() && (300..400).contains(&open()), "{}", open());
     while forgotten.close_some() {}

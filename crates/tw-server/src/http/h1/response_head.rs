@@ -69,7 +69,7 @@ pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimit
     let location_base = prepare_response::location_base(r, &mut address);
     let context = EncodeContext {
         now: tw_rt::clock::unix().secs,
-        dates: &conn.client.event_loop.app.dates,
+        dates: &conn.client.event_loop.dates,
         server: &server,
         connection,
         chunked: delimiter == Delimiter::Chunked,

@@ -92,7 +92,7 @@ impl Http2Connection {
 
     /// Counts bytes of a response that were made, and notes how much waits for the socket since.
     pub(super) fn count_made(&self, bytes: usize) {
-        let made = &self.client.event_loop.app.made;
+        let made = &self.client.event_loop.made;
         made.set(made.get() + bytes);
         self.cost.count_response(bytes);
         self.untried.set(self.untried.get() + bytes);
@@ -101,7 +101,7 @@ impl Http2Connection {
 
     /// Bytes made by the loop, compared with its limit.
     pub(super) fn made(&self) -> MadeBytes {
-        match self.client.event_loop.app.made.get() {
+        match self.client.event_loop.made.get() {
             ..MADE_MAX => MadeBytes::Little,
             _ => MadeBytes::Enough,
         }
@@ -177,7 +177,7 @@ impl Http2Connection {
 
     /// Notes that the connection has tried to write all bytes made.
     fn note_write_attempt(&self) {
-        let made = &self.client.event_loop.app.made;
+        let made = &self.client.event_loop.made;
         made.set(made.get() - self.untried.take());
     }
 

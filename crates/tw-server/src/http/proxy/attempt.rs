@@ -171,7 +171,7 @@ fn select_peer<C>(
         sticky.bind(selection, sticky_id);
     }
     let group = request.group;
-    let selected = queue::select_now(&group.peers, selection, &r.client().event_loop.app.upstreams.random);
+    let selected = queue::select_now(&group.peers, selection, &r.client().event_loop.upstreams.random);
     if selected.is_err() && group.queue.is_some() {
         return Ok(None);
     }
@@ -185,7 +185,7 @@ async fn wait_for_peer<C>(
     request: &UpstreamRequest<'_, C>,
     AttemptContext { selection, .. }: &mut AttemptContext,
 ) -> Result<Lease, AttemptError> {
-    let random = &r.client().event_loop.clone().app.upstreams.random;
+    let random = &r.client().event_loop.clone().upstreams.random;
     let lease = attempts::select_peer(r, request.group, selection, random).await;
     lease.map_err(|failure| AttemptError::before_sending(failure, None))
 }
@@ -307,7 +307,7 @@ fn connect_at_once<C: Codec>(
     let event_loop = &r.client().event_loop;
     // A kept connection has carried another protocol than a tunnel's.
     if !request.codec.is_connect()
-        && let Some(connection) = event_loop.app.upstreams.idle.take(pool_key, lease.peer())
+        && let Some(connection) = event_loop.upstreams.idle.take(pool_key, lease.peer())
     {
         return Some(Ok(connection));
     }
@@ -333,8 +333,7 @@ async fn acquire_stream<C>(
         timeout: request.settings.timeouts.connect,
     };
     let pools = || TlsPools::of(&r.generation().disks);
-    let stream =
-        h2_pool::acquire_shared(&r.client().event_loop.app.upstreams, pool_key, wanted, pools).await?;
+    let stream = h2_pool::acquire_shared(&r.client().event_loop.upstreams, pool_key, wanted, pools).await?;
     Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 

@@ -98,7 +98,7 @@ impl OwnServer {
             if codec.keeps_alive() {
                 connection.requests.set(connection.requests.get() + 1);
                 let keepalive = self.keepalive();
-                event_loop.app.upstreams.keep(&self.pool_key(), lease.peer().id(), connection, &keepalive);
+                event_loop.upstreams.keep(&self.pool_key(), lease.peer().id(), connection, &keepalive);
             }
             Ok(response)
         };
@@ -122,7 +122,7 @@ impl OwnServer {
             ready.await.map_err(failed)?;
         }
         let mut selection = group.peers.start_selection(BalanceKey::None, None, 1);
-        let random = &event_loop.app.upstreams.random;
+        let random = &event_loop.upstreams.random;
         queue::select(&group.peers, group.queue, &mut selection, random).await.0.map_err(failed)
     }
 
@@ -142,11 +142,11 @@ impl OwnServer {
                 let keepalive = self.keepalive();
                 let head_size = self.head_max;
                 let wanted = StreamParams { peer, to, options, keepalive, head_size, timeout };
-                let stream = h2_pool::acquire_shared(&event_loop.app.upstreams, &key, wanted, pools).await?;
+                let stream = h2_pool::acquire_shared(&event_loop.upstreams, &key, wanted, pools).await?;
                 Ok(Rc::new(UpstreamConnection::from_stream(stream)))
             }
             OwnProtocol::Http1 => {
-                if let Some(connection) = event_loop.app.upstreams.idle.take(&key, lease.peer()) {
+                if let Some(connection) = event_loop.upstreams.idle.take(&key, lease.peer()) {
                     return Ok(connection);
                 }
                 let secured = key.secured.as_ref().map(|secured| (secured, pools()));

@@ -552,7 +552,7 @@ fn end<C: Codec>(
     }
     if result.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        event_loop.app.upstreams.keep(&pool_key, peer, connection, &keepalive);
+        event_loop.upstreams.keep(&pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
     ExchangeEnd { result, sent, received, took, excess, body }

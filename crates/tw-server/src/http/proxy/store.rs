@@ -21,7 +21,7 @@ use crate::http::body::{Body, Pull};
 use crate::http::body_buffer::{BodyBuffer, Naming, SpillTarget};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Bytes of a copy that are written at once.

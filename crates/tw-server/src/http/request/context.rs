@@ -8,7 +8,6 @@ use tw_http::Method;
 use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
-use super::plan::LogHandler;
 use super::trace::RequestTrace;
 use crate::http::request_deadline::RequestDeadline;
 
@@ -28,8 +27,6 @@ pub struct RequestContext {
     pub(crate) position: Option<SubrequestPosition>,
     /// Trace, made on first use.
     pub trace: OnceCell<Box<RequestTrace>>,
-    /// Handlers of its log phase besides those of its location, in whatever location it ends.
-    pub(super) log_handlers: Vec<Box<dyn LogHandler>>,
     /// Deadline of a client's request, if the configuration uses `request_timeout`.
     pub(crate) deadline: Option<Rc<RequestDeadline>>,
 }

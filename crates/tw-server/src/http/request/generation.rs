@@ -27,14 +27,8 @@ use crate::config::upstream::UpstreamGroup;
 pub use crate::http::ids::{PlanId, ServerId};
 use crate::http::route::Locations;
 use crate::load::Directory;
+pub use crate::protocol::{Generation, GenerationRef, LoopGeneration};
 use crate::vars::Slots;
-
-/// A configuration that is live.
-pub type Generation = tw_core::generation::Generation<Config>;
-/// One that loops use.
-pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
-/// One as a loop holds it.
-pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
 /// A loaded configuration: nothing in it is open or running.
 pub type Config = ProtocolConfig<HttpConfig>;

@@ -11,10 +11,10 @@ use tw_log::Level;
 
 use super::Parts;
 use super::Request;
-use super::generation::PlanId;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
 use crate::http::body::Body;
+use crate::http::ids::PlanId;
 pub use crate::http::local_future::{LocalFuture, boxed};
 use crate::http::route::Pattern;
 use crate::vars::{Computed, Preparations, Var};

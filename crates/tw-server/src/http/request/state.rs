@@ -2,7 +2,15 @@
 
 use tw_http::Method;
 
-use super::INTERNAL_REDIRECTS_MAX;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Internal redirects of one request, rewrites included.
+    ///
+    /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
+    pub const INTERNAL_REDIRECTS_MAX: u8 = 10, count, "500";
+}
 
 /// Progress of a request through routing.
 #[derive(Debug)]

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Request;
 use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::random_id::random_id;
+use crate::protocol::Session;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -24,7 +24,7 @@ tw_base::limits! {
 /// Receiver of the spans of sampled requests.
 pub trait SpanSink: Send + Sync {
     /// Records the spans of `r`, which is over. Never waits.
-    fn record(&self, r: &Request, trace: &RequestTrace);
+    fn record(&self, r: &Session, trace: &RequestTrace);
 }
 
 /// Trace of one request, or of a subrequest.
@@ -44,7 +44,7 @@ pub struct RequestTrace {
     /// Lookups in a cache, in order.
     pub lookups: Vec<LookupSpan>,
     /// Receiver of the spans; `None` if the request is not sampled.
-    sink: Option<Arc<dyn SpanSink>>,
+    pub(super) sink: Option<Arc<dyn SpanSink>>,
 }
 
 /// Span that a request is a part of.
@@ -107,7 +107,7 @@ impl RequestTrace {
     }
 
     /// Trace of a subrequest, a span below this one.
-    fn child(&self) -> Self {
+    pub(super) fn child(&self) -> Self {
         let is_sampled = self.is_sampled();
         let parent = ParentSpan { id: self.span_id, is_sampled, is_remote: false };
         let mut child = Self::continued(self.trace_id, parent, &self.state);
@@ -132,56 +132,6 @@ pub fn random_span_id() -> [u8; 8] {
     let id = random_id();
     let half = u64::from_be_bytes([id[0], id[1], id[2], id[3], id[4], id[5], id[6], id[7]]);
     half.max(1).to_be_bytes()
-}
-
-impl Request {
-    /// The trace, if its spans are recorded.
-    pub fn sampled_trace(&self) -> Option<&RequestTrace> {
-        self.context.trace.get().map(|trace| &**trace).filter(|trace| trace.is_sampled())
-    }
-
-    /// Records spans from now on, for `sink`. The request has a trace.
-    pub fn sample_trace(&mut self, sink: Arc<dyn SpanSink>) {
-        if let Some(trace) = self.context.trace.get_mut() {
-            trace.sink = Some(sink);
-            self.costs.account.record_waits(RECORDED_WAITS_MAX);
-        }
-    }
-
-    /// Makes the trace a part of that of `parent`.
-    pub(super) fn continue_trace(&mut self, parent: &Self) {
-        let Some(trace) = parent.context.trace.get() else { return };
-        if trace.is_sampled() {
-            self.costs.account.record_waits(RECORDED_WAITS_MAX);
-        }
-        self.context.trace = Box::new(trace.child()).into();
-    }
-
-    /// Time at which a lookup in a cache begins, if that is to be recorded.
-    pub(crate) fn lookup_began(&self) -> Option<Instant> {
-        // The clock of the loop stands still in a turn, and many lookups begin and end in one.
-        self.sampled_trace().map(|_| tw_rt::clock::precise())
-    }
-
-    /// Records a lookup that ends now.
-    pub(crate) fn record_lookup(&mut self, began: Instant) {
-        let cache = &self.upstream.cache;
-        let has_cache = cache.cache.is_some();
-        let status = cache.status;
-        if let Some(trace) = self.context.trace.get_mut().filter(|_| has_cache) {
-            trace.lookups.push(LookupSpan { began, ended: tw_rt::clock::precise(), status });
-        }
-    }
-
-    /// Has the spans recorded. The request is over.
-    pub(crate) fn end_trace(&mut self) {
-        let Some(trace) = self.context.trace.take() else { return };
-        if let Some(sink) = &trace.sink {
-            self.upstream.close();
-            sink.record(self, &trace);
-        }
-        self.context.trace = trace.into();
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! Such a request begins with the data of its parent and then is independent: neither the response of the parent nor the next
 //! request of the client waits for it, and it does not end when the client goes away. Its handlers bound its duration.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use tw_log::{Level, Text};
@@ -29,20 +28,12 @@ tw_base::limits! {
     const UNWANTED_MAX: usize = 64 << 10, bytes, "the connection is closed";
 }
 
-/// The requests of one loop that run beside others.
-#[derive(Default)]
-pub(crate) struct BackgroundSubrequests {
-    running: Cell<u32>,
-    /// The second in which it was last said that there are too many.
-    warned_at: Cell<i64>,
-}
-
 /// Counts one while it runs.
 struct Running(Rc<Loop>);
 
 impl Running {
     fn begin(event_loop: &Rc<Loop>) -> Option<Self> {
-        let running = &event_loop.app.background.running;
+        let running = &event_loop.background.running;
         (running.get() < BACKGROUND_SUBREQUESTS_MAX).then(|| {
             running.set(running.get() + 1);
             Self(event_loop.clone())
@@ -52,7 +43,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let running = &self.0.app.background.running;
+        let running = &self.0.background.running;
         running.set(running.get() - 1);
     }
 }
@@ -115,7 +106,7 @@ fn start(
     let event_loop = parent.client().event_loop.clone();
     let Some(running) = Running::begin(&event_loop) else {
         let now = tw_rt::clock::unix().secs;
-        if event_loop.app.background.warned_at.replace(now) != now {
+        if event_loop.background.warned_at.replace(now) != now {
             let refused = Refused::Crowded;
             parent.log(Level::Warn, format_args!("{refused} while processing \"{}\"", Text(&uri.path)));
         }
@@ -124,7 +115,7 @@ fn start(
     let path = Text(&uri.path);
     let args = Text(&uri.args);
     parent.debug(format_args!("http background request \"{path}?{args}\""));
-    let mut r = event_loop.app.take_request();
+    let mut r = event_loop.take_request();
     r.bind_to(parent, uri, position);
     r.part_from(parent);
     if by == By::Parent {
@@ -146,7 +137,7 @@ fn start(
             if r.state.after == After::Abort { Body::Empty } else { prepare_response::filter(&mut r, body) };
         discard(body, &mut r).await;
         subrequest::log(&mut r);
-        running.0.app.give_back(r);
+        running.0.give_back(r);
     });
     Ok(())
 }

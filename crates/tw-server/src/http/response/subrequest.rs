@@ -157,7 +157,7 @@ impl Subrequest {
         let path = tw_log::Text(&uri.path);
         let args = tw_log::Text(&uri.args);
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
-        let mut r = parent.client().event_loop.app.take_request();
+        let mut r = parent.client().event_loop.take_request();
         r.bind_to(parent, uri, position);
         r.bindings.share_values(&mut parent.bindings);
         if parent_body == ParentBody::Visible {
@@ -239,7 +239,7 @@ impl Subrequest {
     fn give_back(&mut self) {
         if let Some(r) = self.r.take() {
             let event_loop = r.client().event_loop.clone();
-            event_loop.app.give_back(r);
+            event_loop.give_back(r);
         }
     }
 }

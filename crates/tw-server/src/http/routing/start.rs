@@ -29,7 +29,7 @@ pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
 
 /// Takes the URI over from the head.
 pub(crate) fn set_uri(r: &mut Request) {
-    let now = r.client().event_loop.app.files.borrow_mut().tick();
+    let now = r.client().event_loop.files.borrow_mut().tick();
     r.context.read_at = now;
     let Request { head, uri, .. } = &mut *r;
     uri.path.extend_from_slice(head.path());

@@ -16,7 +16,7 @@ pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {
     let mut address = Vec::new();
     let context = EncodeContext {
         now: tw_rt::clock::unix().secs,
-        dates: &r.client().event_loop.app.dates,
+        dates: &r.client().event_loop.dates,
         server: &server,
         connection: ConnectionField::Close,
         chunked: false,

@@ -97,7 +97,7 @@ pub(crate) async fn find(
         let (r, event_loop) = (&*r, &r.client().event_loop);
         let search = EntrySearch {
             disk: &|| r.disk(),
-            hot: &event_loop.app.cached,
+            hot: event_loop.part(),
             event_loop: Some(event_loop),
             account: &r.costs.account,
             log: &|level, message| r.log(level, message),
@@ -443,7 +443,7 @@ fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntr
             Err(error) => matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)),
         };
         if is_lost {
-            at.app.cached.borrow_mut().forget(cache.zone.id, key, &entry);
+            at.part::<FatalCell<OpenEntries>>().borrow_mut().forget(cache.zone.id, key, &entry);
             entry.path_check.failed();
         } else {
             entry.path_check.passed();

@@ -22,7 +22,7 @@ use super::guard::quota::QuotaClaim;
 use super::zone::{self, Cache, Caches};
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::{Template, names_in};
 use purge_rule::{PurgeLocation, PurgeRule};
 use quota::Quota;

@@ -15,7 +15,7 @@ use tw_conf::{ConfError, Word};
 
 use crate::http::cache::zone::{Cache, Caches};
 use crate::http::request::Request;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// The method of `on`.

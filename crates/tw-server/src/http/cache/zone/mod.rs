@@ -47,7 +47,7 @@ use super::store::{EntryStore, Store};
 use super::time::unix_ms;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use stats::ResponseStats;
 
 pub(crate) use disk_permit::Permission;

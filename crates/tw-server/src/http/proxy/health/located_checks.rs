@@ -73,7 +73,7 @@ impl GroupChecks for LocatedChecks {
     }
 
     fn random(&self) -> &RefCell<Rng> {
-        &self.event_loop.app.upstreams.random
+        &self.event_loop.upstreams.random
     }
 
     fn generation(&self) -> u64 {

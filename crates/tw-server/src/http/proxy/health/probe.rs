@@ -32,7 +32,7 @@ pub(super) async fn probe(
     let mut r = request(event_loop, at);
     r.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
     let outcome = run_check(event_loop, &mut r, &at.check, peer).await;
-    event_loop.app.give_back(r);
+    event_loop.give_back(r);
     outcome
 }
 
@@ -70,7 +70,7 @@ async fn run_check(
             timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
-        h2_pool::open_dedicated(&event_loop.app.upstreams, wanted, secured)
+        h2_pool::open_dedicated(&event_loop.upstreams, wanted, secured)
             .await
             .map(UpstreamConnection::from_stream)
     } else {

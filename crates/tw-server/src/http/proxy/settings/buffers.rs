@@ -6,7 +6,7 @@ use tw_conf::{Buffers, ConfError, Setting};
 
 use super::ProxyKind;
 use crate::config::location::TempPath;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 
 /// Settings of the buffer of response bodies.
 #[derive(Clone)]

@@ -17,7 +17,7 @@ use crate::config::location::Location;
 use crate::http::cache::settings::HasCacheSettings;
 use crate::http::cache::{self, CacheSettings};
 use crate::http::plan::Plan;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Settings of a `*_pass` module at one location.

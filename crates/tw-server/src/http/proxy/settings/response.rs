@@ -8,7 +8,7 @@ use super::ProxyKind;
 use crate::http::cache::CacheSettings;
 use crate::http::forward_head::ForwardRules;
 use crate::http::header_names::IgnoredHeaders;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 use crate::vars::Template;
 
 /// Settings of the response of an upstream server.

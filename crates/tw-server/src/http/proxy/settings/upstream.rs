@@ -13,7 +13,7 @@ use tw_upstream::RetryBudget;
 
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
-use crate::load::Resolve;
+use crate::protocol::Resolve;
 
 /// Settings of connections to upstream servers and of the attempts made on them.
 #[derive(Clone)]

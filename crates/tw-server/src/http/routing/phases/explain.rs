@@ -135,7 +135,7 @@ async fn explain_here(
     }
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_address(&address, &request.host));
-    let mut r = event_loop.app.take_request();
+    let mut r = event_loop.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
     let outcome = match read(&mut r, at, request) {
@@ -149,7 +149,7 @@ async fn explain_here(
         }
         Err(refused) => Err(refused),
     };
-    event_loop.app.give_back(r);
+    event_loop.give_back(r);
     Ok(outcome)
 }
 

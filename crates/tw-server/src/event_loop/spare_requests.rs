@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::memory;
 
-use crate::http::request::Request;
+use crate::protocol::Session;
 
 /// Time after which requests that were not used are freed.
 const SPARE_TIME: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ tw_base::limits! {
 pub(crate) struct SpareRequests {
     /// The next request gets the last one.
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
-    all: Vec<Box<Request>>,
+    all: Vec<Box<Session>>,
     /// Number of requests at the bottom that were not used since the time.
     unused: usize,
     since: Option<Instant>,
@@ -34,14 +34,14 @@ pub(crate) struct SpareRequests {
 
 impl SpareRequests {
     /// Takes the request that was given back last.
-    pub(crate) fn take(&mut self) -> Option<Box<Request>> {
+    pub(crate) fn take(&mut self) -> Option<Box<Session>> {
         let spare = self.all.pop();
         self.unused = self.unused.min(self.all.len());
         spare
     }
 
     /// Keeps a request, which is unbound, if there is room.
-    pub(crate) fn put(&mut self, r: Box<Request>) {
+    pub(crate) fn put(&mut self, r: Box<Session>) {
         if self.all.len() < SPARE_REQUESTS {
             self.all.push(r);
         }
@@ -62,6 +62,7 @@ impl SpareRequests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::request::Request;
 
     #[test]
     fn unused_requests_are_freed() {
