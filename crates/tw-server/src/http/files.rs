@@ -10,36 +10,31 @@
 
 mod block_check;
 mod content_cache;
+mod file_lock;
 mod locked_files;
+mod open_file;
 mod open_file_cache;
+mod read_file;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Instant;
 
-use bytes::Bytes;
-use tw_disk::{Disk, DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
-use tw_http::HeadMemo;
-use tw_http::condition::Etag;
+use tw_disk::{DiskError, Errno, FileMeta, Links, Now, Op, OpenOptions};
 
-use self::content_cache::Content;
-use self::locked_files::Lock;
 use self::open_file_cache::{CachedPath, CheckSharing, FileUser, is_exhausted};
 use super::request::Request;
-use super::response::body::AlreadyLogged;
 use crate::config::location::Symlinks;
 use crate::vars::Template;
 
 pub(crate) use self::block_check::{BlockCheck, DamageReport, DamagedBlock};
 pub use self::content_cache::HOT_FILE_MAX;
 pub(crate) use self::locked_files::sending;
+pub use self::open_file::OpenFile;
 pub use self::open_file_cache::{FileLookup, FileTable};
+pub(crate) use self::read_file::read_verified;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -58,150 +53,6 @@ tw_base::limits! {
     /// Bytes of contents that one loop keeps in memory.
     directive "hot_files_size", "the one not asked for longest is forgotten";
     use block_check::LIMITS;
-}
-
-/// An open file or directory.
-pub struct OpenFile {
-    file: File,
-    etag: Bytes,
-    content: RefCell<Content>,
-    lock: RefCell<Lock>,
-    /// The turn in which it was last seen to be what it was when it was opened.
-    looked: Cell<Option<Instant>>,
-    options: OpenOptions,
-    /// Checksums of its content, if those are compared.
-    check: Option<Arc<BlockCheck>>,
-}
-
-impl OpenFile {
-    fn new(file: File, options: OpenOptions) -> Self {
-        let meta = file.meta();
-        let etag = match meta.kind {
-            FileKind::File => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, meta.size).as_bytes()),
-            _ => Bytes::new(),
-        };
-        Self {
-            file,
-            etag,
-            content: RefCell::new(Content::Unread),
-            lock: RefCell::new(Lock::Uses(0)),
-            looked: Cell::new(None),
-            options,
-            check: None,
-        }
-    }
-
-    /// One whose entity tag is not its own.
-    pub(crate) fn without_tag(file: File, options: OpenOptions) -> Self {
-        Self { etag: Bytes::new(), ..Self::new(file, options) }
-    }
-
-    /// One whose blocks are compared with their checksums before their bytes go out.
-    pub(crate) fn with_check(self, check: Option<Arc<BlockCheck>>) -> Self {
-        Self { check, ..self }
-    }
-
-    /// Checksums of its content, if those are compared.
-    pub(crate) fn check(&self) -> Option<&Arc<BlockCheck>> {
-        self.check.as_ref()
-    }
-
-    /// Number of bytes from `offset` on, at most `len`, that may go out as they are read: all if there are no checksums.
-    pub(crate) fn verified_len(&self, offset: u64, len: u64) -> u64 {
-        self.check.as_ref().map_or(len, |check| check.verified_len(offset, len))
-    }
-
-    /// Reads up to `want` bytes at `offset` by a job, which compares them with their checksums if there are some; nothing at the
-    /// end of the file. Damage is reported and logged.
-    pub(crate) async fn read_cold(&self, offset: u64, want: usize, r: &mut Request) -> io::Result<Bytes> {
-        let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
-        let Some(check) = &self.check else {
-            let buf = disk.read_cold(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
-            return buf.map(Bytes::from).map_err(read_error);
-        };
-        read_verified(r, &disk, check, &self.file, (offset, want)).await
-    }
-
-    /// One of which a response is a small part: the file is never sent by the kernel.
-    pub(crate) fn part_of(file: File) -> Self {
-        Self { lock: RefCell::new(Lock::Changed), ..Self::without_tag(file, OpenOptions::READ) }
-    }
-
-    /// Metadata of the file.
-    pub fn meta(&self) -> &FileMeta {
-        self.file.meta()
-    }
-
-    /// The descriptor.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Entity tag.
-    pub fn etag(&self) -> &Bytes {
-        &self.etag
-    }
-
-    /// The whole contents, if they are kept in memory, where a reference keeps them.
-    pub fn content(&self) -> Option<Bytes> {
-        match &*self.content.borrow() {
-            Content::InMemory(kept) => Some(kept.bytes.clone()),
-            Content::Unread | Content::Absent(_) => None,
-        }
-    }
-
-    /// Storage for the text of the response head that belongs to these contents, as long as they are kept.
-    pub fn head(&self) -> Option<Rc<HeadMemo>> {
-        match &*self.content.borrow() {
-            Content::InMemory(kept) => Some(kept.head.clone()),
-            Content::Unread | Content::Absent(_) => None,
-        }
-    }
-
-    /// Reads up to `want` bytes at `offset`; nothing at the end of the file. May wait for the disk.
-    pub async fn read(&self, offset: u64, want: usize, r: &mut Request) -> io::Result<Bytes> {
-        if let Some(content) = self.content() {
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-            return Ok(content.slice(start..content.len().min(start.saturating_add(want))));
-        }
-        let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
-        let Some(check) = &self.check else {
-            let buf = disk.read(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
-            return buf.map(Bytes::from).map_err(read_error);
-        };
-        let verified = check.verified_len(offset, want as u64);
-        if verified > 0 {
-            let mut buf = vec![0; usize::try_from(verified).unwrap_or(want).min(want)];
-            if let Now::Ready(read) = disk.read_now(&self.file, offset, &mut buf) {
-                buf.truncate(read?);
-                return Ok(buf.into());
-            }
-        }
-        read_verified(r, &disk, check, &self.file, (offset, want)).await
-    }
-}
-
-/// Reads the bytes of a file at an offset, at most so many, and compares them with their checksums. A block that differs is
-/// reported and logged.
-pub(crate) async fn read_verified(
-    r: &mut Request,
-    disk: &Disk,
-    check: &Arc<BlockCheck>,
-    file: &File,
-    (offset, want): (u64, usize),
-) -> io::Result<Bytes> {
-    let read = check.read(disk, &mut r.costs.account, file, offset, want).await;
-    read.map_err(read_error)?.map_err(|block| {
-        check.report(r, block);
-        io::Error::other(AlreadyLogged)
-    })
-}
-
-fn read_error(error: DiskError) -> io::Error {
-    match error.errno() {
-        Some(errno) => io::Error::from(errno),
-        None => io::Error::other(error),
-    }
 }
 
 /// Rule of `disable_symlinks` for a path.

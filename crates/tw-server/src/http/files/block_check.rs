@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_cache::format::{BODY_BLOCK, BlockSums};
 use tw_disk::{Account, Disk, DiskError, File};
 
-use crate::http::request::Request;
+use crate::protocol::Session;
 
 /// Bytes for which one call finds out how many of them are verified.
 const LOOK_AHEAD: u64 = 256 * BODY_BLOCK;
@@ -27,7 +27,7 @@ tw_base::limits! {
 /// Receiver of the news that a file is damaged.
 pub(crate) trait DamageReport: Send + Sync {
     /// Takes the file out of use, and logs it. `offset` is that of the damaged block in the file.
-    fn report(&self, r: &Request, offset: u64);
+    fn report(&self, r: &Session, offset: u64);
 }
 
 /// Checksums of the blocks of a file, and which blocks were compared with them.
@@ -174,7 +174,7 @@ impl BlockCheck {
     }
 
     /// Reports a damaged block in a response to `r`.
-    pub(crate) fn report(&self, r: &Request, block: DamagedBlock) {
+    pub(crate) fn report(&self, r: &Session, block: DamagedBlock) {
         self.damage.report(r, block.0);
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     struct Nobody;
 
     impl DamageReport for Nobody {
-        fn report(&self, _: &Request, _: u64) {}
+        fn report(&self, _: &Session, _: u64) {}
     }
 
     const BLOCK: usize = BODY_BLOCK as usize;

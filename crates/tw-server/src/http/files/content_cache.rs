@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_disk::{Disk, FileKind, Now};
-use tw_http::HeadMemo;
 
-use super::OpenFile;
+use super::open_file::{CachedContent, Content, OpenFile};
 
 /// Largest file whose contents are kept in memory, bytes. Above it, copying dominates and the page cache does as well.
 pub const HOT_FILE_MAX: u64 = 64 << 10;
@@ -19,26 +18,6 @@ pub const HOT_FILE_MAX: u64 = 64 << 10;
 const SETTLED: Duration = Duration::from_secs(2);
 /// Time during which contents are not read again that could not be read without waiting, or were evicted.
 const ABSENCE: Duration = Duration::from_secs(1);
-
-/// The contents of an open file.
-pub(super) enum Content {
-    /// Not read yet.
-    Unread,
-    /// Not in memory, and not to be read into it before this time.
-    Absent(Instant),
-    /// In memory.
-    InMemory(CachedContent),
-}
-
-/// Contents in memory.
-pub(super) struct CachedContent {
-    pub(super) bytes: Bytes,
-    pub(super) head: Rc<HeadMemo>,
-    /// Index in [`ContentCache::files`].
-    at: usize,
-    /// Used since the hand last passed.
-    recent: bool,
-}
 
 /// The files whose contents are in memory.
 pub(super) struct ContentCache {

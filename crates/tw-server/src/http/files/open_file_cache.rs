@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tw_disk::{Disk, Errno, File, FileKind, FileMeta, Links, Now, OpenOptions};
 
-use super::OpenFile;
 use super::content_cache::ContentCache;
+use super::open_file::OpenFile;
 use super::table::{OpenResult, PathCheck, PathEntry, PathLinks, Setting, Table, setting_of};
 use crate::config::location::OpenFileCache;
 

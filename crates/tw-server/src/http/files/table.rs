@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use foldhash::{HashMap, HashMapExt};
 use tw_disk::Errno;
 
-use super::OpenFile;
+use super::open_file::OpenFile;
 use crate::config::location::OpenFileCache;
 
 /// Entries whose memory is not given back.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tw_disk::sim::{Faults, Sim};
 use tw_disk::{Aio, Disk, Pool};
 
+use super::open_file::Content;
 use super::open_file_cache::{CachedPath, CheckSharing, FileTable, FileUser};
 use super::table::{OpenResult, PathCheck, PathLinks};
 use super::*;
