@@ -26,11 +26,11 @@ use tw_http::Method;
 
 use self::issuer::{Declared, RawIssuer};
 use crate::config::location::Location;
-use crate::protocol::{Http, Resolve};
 use crate::http::body::Body;
 use crate::http::generation::Generation;
 use crate::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use crate::http::request::Request;
+use crate::protocol::{Http, Resolve};
 use crate::vars::{Template, Value, VarDef};
 
 pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives, system_bundle};

@@ -8,8 +8,8 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 
-use crate::protocol::{Http, Resolve};
 use crate::http::plan::Plan;
+use crate::protocol::{Http, Resolve};
 
 /// Largest window (RFC 9113 section 6.9.1).
 const WINDOW_MAX: usize = (1 << 31) - 1;

@@ -7,6 +7,7 @@ mod access;
 mod aio;
 mod client_body;
 mod compression;
+mod contexts;
 mod files;
 mod keepalive;
 mod lingering;
@@ -21,20 +22,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN,
-    Node, SERVER, Setting, Word, record,
+    Args, ConfError, Directive, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN, Node, Setting, Word,
+    record,
 };
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
 use tw_core::log::{LogTarget, RawLogTag, SharedErrorLog};
-use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 
+use self::contexts::{ALL, ALL_IF};
 use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
-use crate::protocol::Http;
-use crate::protocol::Resolve;
+use crate::protocol::{Http, Resolve};
 use crate::vars::{LogTags, Template};
 
 pub use access::{Access, Satisfy};
@@ -50,9 +50,6 @@ pub use min_rate::MinRate;
 pub use msie::Msie;
 pub use root::{Root, RootKind};
 pub use send::Send;
-
-const ALL: u32 = HTTP | SERVER | LOCATION;
-const ALL_IF: u32 = ALL | IF_IN_LOCATION;
 
 /// Settings of one location.
 pub struct Location {
@@ -203,6 +200,30 @@ pub struct Raw {
     without_effect: IneffectiveDirectives,
 }
 
+/// Lends a part of the settings as written to the file that reads it.
+macro_rules! lend {
+    ($($part:ty => $field:ident,)*) => {$(
+        impl AsMut<$part> for Raw {
+            fn as_mut(&mut self) -> &mut $part {
+                &mut self.$field
+            }
+        }
+    )*};
+}
+
+lend! {
+    root::Raw => root,
+    access::Raw => access,
+    files::Raw => files,
+    keepalive::Raw => keepalive,
+    lingering::Raw => lingering,
+    msie::Raw => msie,
+    RawResolving => resolving,
+    send::Raw => send,
+    client_body::Raw => client_body,
+    compression::Raw => compression,
+}
+
 tw_base::limits! {
     /// The limits of all parts of a location.
     pub(crate) const LIMITS;
@@ -220,17 +241,17 @@ tw_base::limits! {
 
 /// The records of all parts of a location.
 const LISTS: &[&[Directive<Raw>]] = &[
-    root::DIRECTIVES,
+    root::Records::ALL,
     DIRECTIVES,
-    access::DIRECTIVES,
-    files::DIRECTIVES,
-    keepalive::DIRECTIVES,
-    send::DIRECTIVES,
-    client_body::DIRECTIVES,
-    lingering::DIRECTIVES,
-    msie::DIRECTIVES,
-    resolver::DIRECTIVES,
-    compression::DIRECTIVES,
+    access::Records::ALL,
+    files::Records::ALL,
+    keepalive::Records::ALL,
+    send::Records::ALL,
+    client_body::Records::ALL,
+    lingering::Records::ALL,
+    msie::Records::ALL,
+    resolver::Records::ALL,
+    compression::Records::ALL,
     WITHOUT_EFFECT,
 ];
 
@@ -373,8 +394,6 @@ const WITHOUT_EFFECT: &[Directive<Raw>] = &[
 
 impl Settings<Http> for Location {
     type Raw = Raw;
-
-    const METRICS: &'static [Metric] = crate::http::cache::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 

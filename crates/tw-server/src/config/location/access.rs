@@ -1,10 +1,11 @@
 //! Combination of the handlers of the access phase: `satisfy`, `auth_delay`.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tw_conf::{Args, Directive, Setting, record};
 
-use super::ALL;
+use super::contexts::ALL;
 
 /// Settings of the access phase.
 #[derive(Debug, Clone, Copy)]
@@ -31,20 +32,24 @@ pub(super) struct Raw {
     delay: Setting<Duration>,
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::new("satisfy", "all | any", ALL, Args::exact(1))
-        .default("all")
-        .doc("Whether every module that controls access must let a request pass, or one that grants it is enough.")
-        .set(|raw, node, _| {
-            raw.access.satisfy.set_one_of(node, &[("all", Satisfy::All), ("any", Satisfy::Any)])
-        }),
-    record::new("auth_delay", "time", ALL, Args::exact(1))
-        .default("0s")
-        .since("1.17.10")
-        .doc("How long a response with the code 401 is held back.")
-        .set(|raw, node, _| raw.access.delay.set_msec(node)),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::new("satisfy", "all | any", ALL, Args::exact(1))
+            .default("all")
+            .doc("Whether every module that controls access must let a request pass, or one that grants it is enough.")
+            .set(|raw, node, _| {
+                raw.as_mut().satisfy.set_one_of(node, &[("all", Satisfy::All), ("any", Satisfy::Any)])
+            }),
+        record::new("auth_delay", "time", ALL, Args::exact(1))
+            .default("0s")
+            .since("1.17.10")
+            .doc("How long a response with the code 401 is held back.")
+            .set(|raw, node, _| raw.as_mut().delay.set_msec(node)),
+    ];
+}
 
 impl Access {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {

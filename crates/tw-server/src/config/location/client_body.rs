@@ -1,11 +1,13 @@
 //! Settings for request bodies.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
-use super::{ALL, MinRate};
+use super::contexts::ALL;
+use super::min_rate::MinRate;
 use crate::protocol::Resolve;
 
 /// Settings for request bodies.
@@ -70,41 +72,45 @@ tw_base::limits! {
     directive "client_body_min_rate", "408";
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::size("client_max_body_size", ALL)
-        .default("1m")
-        .doc("Largest request body; 0 means no limit. A larger one gets 413.")
-        .set(|raw, node, _| raw.client_body.client_max_body_size.set_offset(node)),
-    record::size("client_body_buffer_size", ALL)
-        .default("16k")
-        .doc("Bytes of a request body kept in memory; more goes to a temporary file.")
-        .set(|raw, node, _| raw.client_body.client_body_buffer_size.set_size(node)),
-    record::time("client_body_timeout", ALL)
-        .default("60s")
-        .doc("Time between two reads of a request body; then 408.")
-        .set(|raw, node, _| raw.client_body.client_body_timeout.set_msec(node)),
-    record::new("client_body_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
-        .default("off")
-        .since("Tailwater 0.2")
-        .doc("Bytes per second at which a client has to send a request body on average, once it has been waited for longer than the grace (10s); then 408. Only the time in which the server waits for the client counts.")
-        .set(|raw, node, _| raw.client_body.client_body_min_rate.set_with(node, MinRate::read)),
-    record::new("client_body_in_file_only", "on | clean | off", ALL, Args::exact(1))
-        .default("off")
-        .doc("Always writes request bodies to files; clean removes them after the request.")
-        .set(|raw, node, _| {
-            raw.client_body.client_body_in_file_only.set_one_of(
-                node,
-                &[("on", InFileOnly::On), ("clean", InFileOnly::Clean), ("off", InFileOnly::Off)],
-            )
-        }),
-    record::new("client_body_temp_path", "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
-        .default("client_body_temp")
-        .doc("Directory of temporary files of request bodies.")
-        .set(|raw, node, cx| {
-            raw.client_body.client_body_temp_path.set_with(node, |node| TempPath::parse(node, cx))
-        }),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::size("client_max_body_size", ALL)
+            .default("1m")
+            .doc("Largest request body; 0 means no limit. A larger one gets 413.")
+            .set(|raw, node, _| raw.as_mut().client_max_body_size.set_offset(node)),
+        record::size("client_body_buffer_size", ALL)
+            .default("16k")
+            .doc("Bytes of a request body kept in memory; more goes to a temporary file.")
+            .set(|raw, node, _| raw.as_mut().client_body_buffer_size.set_size(node)),
+        record::time("client_body_timeout", ALL)
+            .default("60s")
+            .doc("Time between two reads of a request body; then 408.")
+            .set(|raw, node, _| raw.as_mut().client_body_timeout.set_msec(node)),
+        record::new("client_body_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Bytes per second at which a client has to send a request body on average, once it has been waited for longer than the grace (10s); then 408. Only the time in which the server waits for the client counts.")
+            .set(|raw, node, _| raw.as_mut().client_body_min_rate.set_with(node, MinRate::read)),
+        record::new("client_body_in_file_only", "on | clean | off", ALL, Args::exact(1))
+            .default("off")
+            .doc("Always writes request bodies to files; clean removes them after the request.")
+            .set(|raw, node, _| {
+                raw.as_mut().client_body_in_file_only.set_one_of(
+                    node,
+                    &[("on", InFileOnly::On), ("clean", InFileOnly::Clean), ("off", InFileOnly::Off)],
+                )
+            }),
+        record::new("client_body_temp_path", "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
+            .default("client_body_temp")
+            .doc("Directory of temporary files of request bodies.")
+            .set(|raw, node, cx| {
+                raw.as_mut().client_body_temp_path.set_with(node, |node| TempPath::parse(node, cx))
+            }),
+    ];
+}
 
 impl ClientBody {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {

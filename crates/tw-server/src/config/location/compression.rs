@@ -1,12 +1,13 @@
 //! Conditions for a compressed response: the checks that nginx shares between `gzip`, `gzip_static` and `gunzip`.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, Word, record};
 use tw_core::regex::{Caseless, Regex};
 use tw_http::Version;
 
-use super::ALL;
+use super::contexts::ALL;
 use crate::protocol::Resolve;
 
 /// Conditions for compressed responses.
@@ -52,35 +53,39 @@ pub(super) struct Raw {
     disable: Setting<Vec<Word>>,
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::flag("gzip_vary", ALL)
-        .default("off")
-        .doc("Sends Vary: Accept-Encoding with responses that are compressed for those who accept it.")
-        .set(|raw, node, _| raw.compression.vary.set_flag(node)),
-    record::new("gzip_http_version", "1.0 | 1.1", ALL, Args::exact(1))
-        .default("1.1")
-        .doc("Least version of a request that gets a response compressed with gzip.")
-        .set(|raw, node, _| {
-            let versions = [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
-            raw.compression.http_version.set_one_of(node, &versions)
-        }),
-    record::new("gzip_proxied", "off | expired | no-cache | … | any", ALL, Args::at_least(1))
-        .default("off")
-        .doc("Which responses are compressed with gzip for requests that came through a proxy (Via).")
-        .set(set_proxied),
-    record::new("gzip_disable", "regex …", ALL, Args::at_least(1))
-        .since("0.6.23")
-        .doc("Browsers, by User-Agent, that get nothing compressed with gzip; msie6 names old ones.")
-        .set(|raw, node, _| {
-            for word in &node.args {
-                raw.compression.disable.push(node, word.clone());
-            }
-            Ok(())
-        }),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
 
-fn set_proxied(raw: &mut super::Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::flag("gzip_vary", ALL)
+            .default("off")
+            .doc("Sends Vary: Accept-Encoding with responses that are compressed for those who accept it.")
+            .set(|raw, node, _| raw.as_mut().vary.set_flag(node)),
+        record::new("gzip_http_version", "1.0 | 1.1", ALL, Args::exact(1))
+            .default("1.1")
+            .doc("Least version of a request that gets a response compressed with gzip.")
+            .set(|raw, node, _| {
+                let versions = [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
+                raw.as_mut().http_version.set_one_of(node, &versions)
+            }),
+        record::new("gzip_proxied", "off | expired | no-cache | … | any", ALL, Args::at_least(1))
+            .default("off")
+            .doc("Which responses are compressed with gzip for requests that came through a proxy (Via).")
+            .set(|raw, node, cx| set_proxied(raw.as_mut(), node, cx)),
+        record::new("gzip_disable", "regex …", ALL, Args::at_least(1))
+            .since("0.6.23")
+            .doc("Browsers, by User-Agent, that get nothing compressed with gzip; msie6 names old ones.")
+            .set(|raw, node, _| {
+                for word in &node.args {
+                    raw.as_mut().disable.push(node, word.clone());
+                }
+                Ok(())
+            }),
+    ];
+}
+
+fn set_proxied(raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
     let words = [
         ("off", PROXIED_OFF),
         ("expired", PROXIED_EXPIRED),
@@ -92,7 +97,7 @@ fn set_proxied(raw: &mut super::Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(),
         ("auth", PROXIED_AUTH),
         ("any", PROXIED_ANY),
     ];
-    raw.compression.proxied.add_bits(node, &words, cx)
+    raw.proxied.add_bits(node, &words, cx)
 }
 
 impl Compression {

@@ -1,11 +1,12 @@
 //! Settings for opening and reading the files of a location.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tw_conf::{Args, Buffers, ConfError, Directive, Node, Setting, Word, record};
 
 use super::aio::PoolRef;
-use super::{ALL, ALL_IF};
+use super::contexts::{ALL, ALL_IF};
 use crate::protocol::Resolve;
 use crate::vars::Template;
 
@@ -85,81 +86,85 @@ pub(super) struct Raw {
     disable_symlinks: Setting<RawSymlinks>,
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::new("aio", "on | off | threads[=pool]", ALL, Args::exact(1))
-        .default("threads")
-        .since("0.8.11")
-        .doc(
-            "Where file operations wait that cannot finish in memory: in a thread pool (its name may hold \
-             variables), in io_uring (on), or in the event loop (off).",
-        )
-        .set(|raw, node, _| {
-            let word = node.arg(0)?.clone();
-            raw.files.aio.set_once(node, word)
-        }),
-    record::flag("aio_write", ALL)
-        .default("off")
-        .since("1.9.13")
-        .doc("Accepted; temporary files are always written by the thread pool.")
-        .set(|raw, node, _| raw.files.aio_write.set_flag(node)),
-    record::flag("sendfile", ALL_IF)
-        .default("off")
-        .doc(
-            "Has the kernel send files without copying them: event loops those that are locked in memory (hot_lock_size), pool \
-             threads large pieces that are not in memory. What is in memory and not locked is copied.",
-        )
-        .set(|raw, node, _| raw.files.sendfile.set_flag(node)),
-    record::size("sendfile_max_chunk", ALL)
-        .default("2m")
-        .doc("Most bytes one turn of the loop, or one sendfile() call, gives to a connection.")
-        .set(|raw, node, _| raw.files.sendfile_max_chunk.set_size(node)),
-    record::new("directio", "size | off", ALL, Args::exact(1))
-        .default("off")
-        .since("0.7.7")
-        .doc("Reads files of at least this size with O_DIRECT.")
-        .set(|raw, node, _| {
-            raw.files.directio.set_with(node, |node| {
-                if node.arg(0)?.is("off") { Ok(None) } else { node.offset().map(Some) }
-            })
-        }),
-    record::size("directio_alignment", ALL)
-        .default("512")
-        .since("0.8.11")
-        .doc("Alignment of O_DIRECT reads.")
-        .set(|raw, node, _| raw.files.directio_alignment.set_offset(node)),
-    record::size("read_ahead", ALL)
-        .default("0")
-        .doc("Read-ahead asked of the kernel for files that are read piece by piece.")
-        .set(|raw, node, _| raw.files.read_ahead.set_size(node)),
-    record::new("output_buffers", "number size", ALL, Args::exact(2))
-        .default("2 32k")
-        .doc("Number and size of the buffers of one file that is read from disk.")
-        .set(|raw, node, _| raw.files.output_buffers.set_buffers(node)),
-    record::new("open_file_cache", "off | max=N [inactive=time]", ALL, Args::range(1, 2))
-        .default("off")
-        .doc(
-            "Keeps descriptors and what is known of files between requests, without checking them each time.",
-        )
-        .set(|raw, node, _| raw.files.open_file_cache.set_with(node, read_open_file_cache)),
-    record::time("open_file_cache_valid", ALL)
-        .default("60s")
-        .doc("How long an entry of open_file_cache is used before the file is looked at again.")
-        .set(|raw, node, _| raw.files.open_file_cache_valid.set_sec(node)),
-    record::number("open_file_cache_min_uses", ALL)
-        .default("1")
-        .doc("Uses within inactive after which a descriptor stays open.")
-        .set(|raw, node, _| raw.files.open_file_cache_min_uses.set_number(node)),
-    record::flag("open_file_cache_errors", ALL)
-        .default("off")
-        .doc("Also remembers that a file could not be opened.")
-        .set(|raw, node, _| raw.files.open_file_cache_errors.set_flag(node)),
-    record::new("disable_symlinks", "off | on | if_not_owner [from=part]", ALL, Args::range(1, 2))
-        .default("off")
-        .since("1.1.15")
-        .doc("Refuses symbolic links in the path of a file.")
-        .set(|raw, node, _| raw.files.disable_symlinks.set_with(node, read_symlinks)),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::new("aio", "on | off | threads[=pool]", ALL, Args::exact(1))
+            .default("threads")
+            .since("0.8.11")
+            .doc(
+                "Where file operations wait that cannot finish in memory: in a thread pool (its name may hold \
+                 variables), in io_uring (on), or in the event loop (off).",
+            )
+            .set(|raw, node, _| {
+                let word = node.arg(0)?.clone();
+                raw.as_mut().aio.set_once(node, word)
+            }),
+        record::flag("aio_write", ALL)
+            .default("off")
+            .since("1.9.13")
+            .doc("Accepted; temporary files are always written by the thread pool.")
+            .set(|raw, node, _| raw.as_mut().aio_write.set_flag(node)),
+        record::flag("sendfile", ALL_IF)
+            .default("off")
+            .doc(
+                "Has the kernel send files without copying them: event loops those that are locked in memory (hot_lock_size), pool \
+                 threads large pieces that are not in memory. What is in memory and not locked is copied.",
+            )
+            .set(|raw, node, _| raw.as_mut().sendfile.set_flag(node)),
+        record::size("sendfile_max_chunk", ALL)
+            .default("2m")
+            .doc("Most bytes one turn of the loop, or one sendfile() call, gives to a connection.")
+            .set(|raw, node, _| raw.as_mut().sendfile_max_chunk.set_size(node)),
+        record::new("directio", "size | off", ALL, Args::exact(1))
+            .default("off")
+            .since("0.7.7")
+            .doc("Reads files of at least this size with O_DIRECT.")
+            .set(|raw, node, _| {
+                raw.as_mut().directio.set_with(node, |node| {
+                    if node.arg(0)?.is("off") { Ok(None) } else { node.offset().map(Some) }
+                })
+            }),
+        record::size("directio_alignment", ALL)
+            .default("512")
+            .since("0.8.11")
+            .doc("Alignment of O_DIRECT reads.")
+            .set(|raw, node, _| raw.as_mut().directio_alignment.set_offset(node)),
+        record::size("read_ahead", ALL)
+            .default("0")
+            .doc("Read-ahead asked of the kernel for files that are read piece by piece.")
+            .set(|raw, node, _| raw.as_mut().read_ahead.set_size(node)),
+        record::new("output_buffers", "number size", ALL, Args::exact(2))
+            .default("2 32k")
+            .doc("Number and size of the buffers of one file that is read from disk.")
+            .set(|raw, node, _| raw.as_mut().output_buffers.set_buffers(node)),
+        record::new("open_file_cache", "off | max=N [inactive=time]", ALL, Args::range(1, 2))
+            .default("off")
+            .doc(
+                "Keeps descriptors and what is known of files between requests, without checking them each time.",
+            )
+            .set(|raw, node, _| raw.as_mut().open_file_cache.set_with(node, read_open_file_cache)),
+        record::time("open_file_cache_valid", ALL)
+            .default("60s")
+            .doc("How long an entry of open_file_cache is used before the file is looked at again.")
+            .set(|raw, node, _| raw.as_mut().open_file_cache_valid.set_sec(node)),
+        record::number("open_file_cache_min_uses", ALL)
+            .default("1")
+            .doc("Uses within inactive after which a descriptor stays open.")
+            .set(|raw, node, _| raw.as_mut().open_file_cache_min_uses.set_number(node)),
+        record::flag("open_file_cache_errors", ALL)
+            .default("off")
+            .doc("Also remembers that a file could not be opened.")
+            .set(|raw, node, _| raw.as_mut().open_file_cache_errors.set_flag(node)),
+        record::new("disable_symlinks", "off | on | if_not_owner [from=part]", ALL, Args::range(1, 2))
+            .default("off")
+            .since("1.1.15")
+            .doc("Refuses symbolic links in the path of a file.")
+            .set(|raw, node, _| raw.as_mut().disable_symlinks.set_with(node, read_symlinks)),
+    ];
+}
 
 enum RawSymlinks {
     Off,

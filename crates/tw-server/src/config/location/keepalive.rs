@@ -1,10 +1,11 @@
 //! Keep-alive: how long, and for how many requests, a connection stays open.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tw_conf::{Args, Directive, Setting, record};
 
-use super::ALL;
+use super::contexts::ALL;
 
 /// Keep-alive settings.
 #[derive(Debug, Clone, Copy)]
@@ -50,46 +51,50 @@ tw_base::limits! {
     directive "keepalive_time", "it is closed after the response";
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::new("keepalive_timeout", "timeout [header_timeout]", ALL, Args::range(1, 2))
-        .default("75s")
-        .doc("How long an idle connection stays open; the second value is told to the client.")
-        .set(|raw, node, _| {
-            raw.keepalive.keepalive_timeout.set_with(node, |node| {
-                let header = match node.args.get(1) {
-                    Some(word) => Some(word.sec().ok_or_else(|| node.error("invalid value"))?),
-                    None => None,
-                };
-                Ok((node.msec()?, header))
-            })
-        }),
-    record::time("keepalive_min_timeout", ALL)
-        .default("0")
-        .since("1.27.4")
-        .doc("How long an idle connection stays open even if the loop leaves or needs room.")
-        .set(|raw, node, _| raw.keepalive.keepalive_min_timeout.set_msec(node)),
-    record::number("keepalive_requests", ALL)
-        .default("1000")
-        .since("0.8.0")
-        .doc("Requests after which a connection is closed.")
-        .set(|raw, node, _| raw.keepalive.keepalive_requests.set_number(node)),
-    record::time("keepalive_time", ALL)
-        .default("1h")
-        .since("1.19.10")
-        .doc("Age after which a connection is closed with the next response.")
-        .set(|raw, node, _| raw.keepalive.keepalive_time.set_msec(node)),
-    record::new("keepalive_disable", "none | browser …", ALL, Args::at_least(1))
-        .default("msie6")
-        .doc("Browsers that get no keep-alive.")
-        .set(|raw, node, cx| {
-            raw.keepalive.keepalive_disable.add_bits(
-                node,
-                &[("none", 0), ("msie6", DISABLE_MSIE6), ("safari", DISABLE_SAFARI)],
-                cx,
-            )
-        }),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::new("keepalive_timeout", "timeout [header_timeout]", ALL, Args::range(1, 2))
+            .default("75s")
+            .doc("How long an idle connection stays open; the second value is told to the client.")
+            .set(|raw, node, _| {
+                raw.as_mut().keepalive_timeout.set_with(node, |node| {
+                    let header = match node.args.get(1) {
+                        Some(word) => Some(word.sec().ok_or_else(|| node.error("invalid value"))?),
+                        None => None,
+                    };
+                    Ok((node.msec()?, header))
+                })
+            }),
+        record::time("keepalive_min_timeout", ALL)
+            .default("0")
+            .since("1.27.4")
+            .doc("How long an idle connection stays open even if the loop leaves or needs room.")
+            .set(|raw, node, _| raw.as_mut().keepalive_min_timeout.set_msec(node)),
+        record::number("keepalive_requests", ALL)
+            .default("1000")
+            .since("0.8.0")
+            .doc("Requests after which a connection is closed.")
+            .set(|raw, node, _| raw.as_mut().keepalive_requests.set_number(node)),
+        record::time("keepalive_time", ALL)
+            .default("1h")
+            .since("1.19.10")
+            .doc("Age after which a connection is closed with the next response.")
+            .set(|raw, node, _| raw.as_mut().keepalive_time.set_msec(node)),
+        record::new("keepalive_disable", "none | browser …", ALL, Args::at_least(1))
+            .default("msie6")
+            .doc("Browsers that get no keep-alive.")
+            .set(|raw, node, cx| {
+                raw.as_mut().keepalive_disable.add_bits(
+                    node,
+                    &[("none", 0), ("msie6", DISABLE_MSIE6), ("safari", DISABLE_SAFARI)],
+                    cx,
+                )
+            }),
+    ];
+}
 
 impl KeepAlive {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {

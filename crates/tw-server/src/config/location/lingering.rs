@@ -1,10 +1,11 @@
 //! Lingering close: what a client still sends is read before its connection is closed, so that it sees the response.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tw_conf::{Args, Directive, Setting, record};
 
-use super::ALL;
+use super::contexts::ALL;
 
 /// `lingering_close` and companions.
 #[derive(Debug, Clone, Copy)]
@@ -46,31 +47,35 @@ tw_base::limits! {
     directive "lingering_timeout", "the connection is closed";
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::new("lingering_close", "off | on | always", ALL, Args::exact(1))
-        .default("on")
-        .since("1.1.0")
-        .doc("Reads and ignores what a client still sends before its connection is closed.")
-        .set(|raw, node, _| {
-            raw.lingering.lingering_close.set_one_of(
-                node,
-                &[
-                    ("off", LingeringClose::Off),
-                    ("on", LingeringClose::On),
-                    ("always", LingeringClose::Always),
-                ],
-            )
-        }),
-    record::time("lingering_time", ALL)
-        .default("30s")
-        .doc("Longest lingering close.")
-        .set(|raw, node, _| raw.lingering.lingering_time.set_msec(node)),
-    record::time("lingering_timeout", ALL)
-        .default("5s")
-        .doc("Longest silence during a lingering close.")
-        .set(|raw, node, _| raw.lingering.lingering_timeout.set_msec(node)),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::new("lingering_close", "off | on | always", ALL, Args::exact(1))
+            .default("on")
+            .since("1.1.0")
+            .doc("Reads and ignores what a client still sends before its connection is closed.")
+            .set(|raw, node, _| {
+                raw.as_mut().lingering_close.set_one_of(
+                    node,
+                    &[
+                        ("off", LingeringClose::Off),
+                        ("on", LingeringClose::On),
+                        ("always", LingeringClose::Always),
+                    ],
+                )
+            }),
+        record::time("lingering_time", ALL)
+            .default("30s")
+            .doc("Longest lingering close.")
+            .set(|raw, node, _| raw.as_mut().lingering_time.set_msec(node)),
+        record::time("lingering_timeout", ALL)
+            .default("5s")
+            .doc("Longest silence during a lingering close.")
+            .set(|raw, node, _| raw.as_mut().lingering_timeout.set_msec(node)),
+    ];
+}
 
 impl Lingering {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {

@@ -1,8 +1,10 @@
 //! Directory of the files of a location: `root` and `alias`.
 
+use std::marker::PhantomData;
+
 use tw_conf::{Args, ConfError, Directive, LOCATION, MachineSubject, Node, Setting, Span, Word, record};
 
-use super::ALL_IF;
+use super::contexts::ALL_IF;
 use crate::http::route::Pattern;
 use crate::protocol::Resolve;
 use crate::vars::Template;
@@ -35,16 +37,20 @@ pub(super) struct Raw {
     root: Setting<(Word, bool)>,
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::new("root", "path", ALL_IF, Args::exact(1))
-        .default("html")
-        .doc("Directory that the URI is added to.")
-        .set(|raw, node, _| set_root(&mut raw.root, node, false)),
-    record::new("alias", "path", LOCATION, Args::exact(1))
-        .doc("Replaces the part of the URI that the location matched.")
-        .set(|raw, node, _| set_root(&mut raw.root, node, true)),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::new("root", "path", ALL_IF, Args::exact(1))
+            .default("html")
+            .doc("Directory that the URI is added to.")
+            .set(|raw, node, _| set_root(raw.as_mut(), node, false)),
+        record::new("alias", "path", LOCATION, Args::exact(1))
+            .doc("Replaces the part of the URI that the location matched.")
+            .set(|raw, node, _| set_root(raw.as_mut(), node, true)),
+    ];
+}
 
 impl Root {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {

@@ -1,10 +1,12 @@
 //! Settings for sending responses.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
-use super::{ALL, ALL_IF, MinRate};
+use super::contexts::{ALL, ALL_IF};
+use super::min_rate::MinRate;
 use crate::protocol::Resolve;
 use crate::vars::Template;
 
@@ -51,45 +53,49 @@ tw_base::limits! {
     directive "limit_rate", "the response waits";
 }
 
-/// One record per directive.
-pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
-    record::time("send_timeout", ALL)
-        .default("60s")
-        .doc("Time between two successful writes to the client.")
-        .set(|raw, node, _| raw.send.send_timeout.set_msec(node)),
-    record::new("send_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
-        .default("off")
-        .since("Tailwater 0.2")
-        .doc("Bytes per second at which a client has to take a response on average, once it has been waited for longer than the grace (10s); then the connection or the stream is closed. Only the time in which the server waits for the client counts.")
-        .set(|raw, node, _| raw.send.send_min_rate.set_with(node, MinRate::read)),
-    record::new("limit_rate", "rate", ALL_IF, Args::exact(1))
-        .default("0")
-        .doc("Bytes per second to one connection; may hold variables. 0 means no limit.")
-        .set(|raw, node, _| {
-            let word = checked_size(node)?;
-            raw.send.limit_rate.set_once(node, word)
-        }),
-    record::new("limit_rate_after", "size", ALL_IF, Args::exact(1))
-        .default("0")
-        .since("0.8.0")
-        .doc("Bytes sent before limit_rate applies.")
-        .set(|raw, node, _| {
-            let word = checked_size(node)?;
-            raw.send.limit_rate_after.set_once(node, word)
-        }),
-    record::flag("reset_timedout_connection", ALL)
-        .default("off")
-        .doc("Resets connections that timed out, which frees their socket buffers at once.")
-        .set(|raw, node, _| raw.send.reset_timedout_connection.set_flag(node)),
-    record::flag("tcp_nodelay", ALL)
-        .default("on")
-        .doc("Sets TCP_NODELAY.")
-        .set(|raw, node, _| raw.send.tcp_nodelay.set_flag(node)),
-    record::flag("tcp_nopush", ALL)
-        .default("off")
-        .doc("Sets TCP_CORK while a response of several pieces is sent.")
-        .set(|raw, node, _| raw.send.tcp_nopush.set_flag(node)),
-];
+/// Records of the directives, for the settings as written `R` of a location.
+pub(super) struct Records<R>(PhantomData<R>);
+
+impl<R: AsMut<Raw> + 'static> Records<R> {
+    pub(super) const ALL: &'static [Directive<R>] = &[
+        record::time("send_timeout", ALL)
+            .default("60s")
+            .doc("Time between two successful writes to the client.")
+            .set(|raw, node, _| raw.as_mut().send_timeout.set_msec(node)),
+        record::new("send_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Bytes per second at which a client has to take a response on average, once it has been waited for longer than the grace (10s); then the connection or the stream is closed. Only the time in which the server waits for the client counts.")
+            .set(|raw, node, _| raw.as_mut().send_min_rate.set_with(node, MinRate::read)),
+        record::new("limit_rate", "rate", ALL_IF, Args::exact(1))
+            .default("0")
+            .doc("Bytes per second to one connection; may hold variables. 0 means no limit.")
+            .set(|raw, node, _| {
+                let word = checked_size(node)?;
+                raw.as_mut().limit_rate.set_once(node, word)
+            }),
+        record::new("limit_rate_after", "size", ALL_IF, Args::exact(1))
+            .default("0")
+            .since("0.8.0")
+            .doc("Bytes sent before limit_rate applies.")
+            .set(|raw, node, _| {
+                let word = checked_size(node)?;
+                raw.as_mut().limit_rate_after.set_once(node, word)
+            }),
+        record::flag("reset_timedout_connection", ALL)
+            .default("off")
+            .doc("Resets connections that timed out, which frees their socket buffers at once.")
+            .set(|raw, node, _| raw.as_mut().reset_timedout_connection.set_flag(node)),
+        record::flag("tcp_nodelay", ALL)
+            .default("on")
+            .doc("Sets TCP_NODELAY.")
+            .set(|raw, node, _| raw.as_mut().tcp_nodelay.set_flag(node)),
+        record::flag("tcp_nopush", ALL)
+            .default("off")
+            .doc("Sets TCP_CORK while a response of several pieces is sent.")
+            .set(|raw, node, _| raw.as_mut().tcp_nopush.set_flag(node)),
+    ];
+}
 
 impl Send {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
