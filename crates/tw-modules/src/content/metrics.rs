@@ -17,7 +17,7 @@ use tw_http::Method;
 use tw_rt::watch;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::cache::FLEET_METRICS;
+use tw_server::http::cache;
 use tw_server::http::generation::LoopGeneration;
 use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -86,7 +86,11 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
     let stream =
         tw_stream::load::modules(crate::STREAM_MODULES).map(|module| (module.name, module.metrics()));
     let mail = tw_mail::load::modules(crate::MAIL_MODULES).map(|module| (module.name, module.metrics()));
-    let server = [("requests", tw_server::metrics::METRICS), ("fleet", FLEET_METRICS)];
+    let server = [
+        ("requests", tw_server::metrics::METRICS),
+        ("fleet", cache::FLEET_METRICS),
+        ("cache", cache::METRICS),
+    ];
     let core = metrics::CORE.iter().copied().chain(server);
     let mut seen = HashSet::new();
     let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {

@@ -62,7 +62,7 @@ pub(crate) use lookup::serve_hit::{evaluate_conditions, head_body, serve_hit};
 pub(crate) use lookup::store_response::StoreDecision;
 pub use lookup::{Lookup, look_up};
 pub use members::state::{MemberSnapshot, MemberState};
-pub(crate) use metrics::METRICS;
+pub use metrics::METRICS;
 pub use metrics::fleet::{FLEET_METRICS, write_fleets};
 pub use metrics::{CacheSnapshot, ResponseTotals};
 pub use miss_reason::MissReason;

@@ -20,7 +20,8 @@ use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
 const CACHE: &[&str] = &["cache"];
 const MEMBER: &[&str] = &["cache", "member"];
 
-pub(crate) const METRICS: &[Metric] = &[
+/// Metrics of caches.
+pub const METRICS: &[Metric] = &[
     Metric {
         name: "cache_responses_total",
         kind: MetricKind::Counter,
