@@ -47,7 +47,7 @@ pub(crate) struct ActiveRequest {
 impl ActiveRequest {
     /// Empty request of `client`, whose response leaves through `wire`. It holds `memory`.
     pub(crate) fn new(client: &Rc<Client>, wire: Wire, memory: Hold) -> Self {
-        let mut r = client.event_loop.app.take_request();
+        let mut r = client.event_loop.take_request();
         r.bind(client, wire);
         Self { r: Some(r), _memory: memory }
     }
@@ -60,7 +60,7 @@ impl ActiveRequest {
     /// Returns the memory to the loop for the next request.
     pub(crate) fn finish(mut self, event_loop: &Loop) {
         if let Some(r) = self.r.take() {
-            event_loop.app.give_back(r);
+            event_loop.give_back(r);
         }
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn count_request(client: &Client, version: HttpVersion) {
 pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
     r.state.is_log_due = true;
     if r.generation().has_request_timeouts {
-        Box::pin(request_timeout::respond(r, head)).await;
+        Box::pin(request_timeout::limit(r, async |r| respond::<true>(r, head).await)).await;
     } else {
         respond::<false>(r, head).await;
     }

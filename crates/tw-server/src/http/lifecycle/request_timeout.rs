@@ -18,10 +18,12 @@ use tw_http::Version;
 use tw_log::Level;
 use tw_rt::{Deadline, Elapsed};
 
+use crate::http::error_response;
+use crate::http::phases;
 use crate::http::request::{After, ErrorPages, Request};
 use crate::http::request_body;
 use crate::http::request_deadline::RequestDeadline;
-use crate::http::{error_response, phases, send_response};
+use crate::http::send_response;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -34,13 +36,13 @@ tw_base::limits! {
 const REQUEST_TIMEOUT: u16 = 408;
 const GATEWAY_TIMEOUT: u16 = 504;
 
-/// Answers `r` within the time that its location grants.
-pub(super) async fn respond(r: &mut Request, head: Result<(), u16>) {
+/// Answers `r` by `respond` within the time that its location grants.
+pub(super) async fn limit(r: &mut Request, respond: impl AsyncFnOnce(&mut Request)) {
     let deadline = Rc::new(RequestDeadline::new(r.context.started.at));
     deadline.set(r.plan().core.request_timeout);
     r.body.note_waits(&deadline);
     r.context.deadline = Some(deadline.clone());
-    let answered = before(&deadline, super::respond::<true>(r, head)).await;
+    let answered = before(&deadline, respond(r)).await;
     // No location sets the deadline from here on.
     r.context.deadline = None;
     if answered.is_err() {
