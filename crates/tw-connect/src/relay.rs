@@ -53,7 +53,7 @@ pub trait RelayEnd {
     }
 }
 
-impl RelayEnd for &Transport {
+impl RelayEnd for Transport {
     fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
         if max > READ_SIZE { read_bulk(self, max) } else { read_bytes(buffers, self, max) }
     }
@@ -75,7 +75,33 @@ impl RelayEnd for &Transport {
     }
 
     fn tells_end(&self) -> bool {
-        !matches!(self, Transport::Plain(_))
+        !matches!(self, Self::Plain(_))
+    }
+}
+
+impl<T: RelayEnd + ?Sized> RelayEnd for &T {
+    fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
+        (**self).read(buffers, max)
+    }
+
+    fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
+        (**self).try_write(bytes)
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        (**self).poll_writable(cx)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        (**self).poll_readable(cx)
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        (**self).shutdown_write()
+    }
+
+    fn tells_end(&self) -> bool {
+        (**self).tells_end()
     }
 }
 

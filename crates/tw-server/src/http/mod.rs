@@ -59,7 +59,6 @@ mod sent_bytes;
 mod session;
 pub mod streams;
 pub(crate) mod synthetic_request;
-pub mod tunnel_end;
 pub mod upstream_response;
 pub mod upstream_state;
 pub mod user_agent;

@@ -35,4 +35,4 @@ use self::serve_request::serve_request;
 pub(super) use self::stream_body::BodyStream;
 pub use self::stream_body::StreamBody;
 pub(super) use self::stream_loss::StreamLoss;
-pub(super) use self::tunnel_input::{StreamTunnel, TunnelInput, tunnel_error};
+pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};

@@ -29,7 +29,6 @@ use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
-use crate::http::tunnel_end::TunnelEnd;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;
@@ -44,7 +43,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
             // Boxed, so that neither other responses nor a tunnel carry its size.
             if let Some(early) = Box::pin(send_upgrade(conn, r)).await {
                 conn.drop_timers();
-                upgraded.run(r, TunnelEnd::Transport(&conn.transport), early).await;
+                upgraded.run(r, &conn.transport, early).await;
             }
             return;
         }

@@ -13,7 +13,7 @@
 //! A connection is one task in which each stream begins; a request that has to wait becomes a task of its own. A request head is written down as in
 //! HTTP/1, so that all other code finds the same `RequestHead`. A body is pulled when the flow-control windows have room and the stream
 //! scheduler chooses its stream (RFC 9218); the bytes that were made and not yet written are limited for each connection. A WebSocket on a
-//! stream (RFC 8441) is an upgrade to all other code, and the ends of a tunnel (`TunnelEnd`) are a transport or a stream.
+//! stream (RFC 8441) is an upgrade to all other code, and the ends of a tunnel (`RelayEnd`) are a transport or a stream.
 
 mod conn;
 pub(crate) mod serve;
@@ -24,6 +24,6 @@ mod stream_tunnel;
 
 pub(crate) use self::conn::Http2Connection;
 pub use self::stream::Http2Stream;
-pub use self::stream_tunnel::Http2StreamTunnel;
+use self::stream_tunnel::Http2StreamTunnel;
 /// Connection preface of HTTP/2.
 pub(crate) use tw_http2::PREFACE;

@@ -11,7 +11,7 @@ use tw_core::event_loop::BodySize;
 use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
 use tw_net::Addr;
 
-use super::Http2Connection;
+use super::{Http2Connection, Http2StreamTunnel};
 use super::stream_scheduler::{StreamPriority, WAITING_MAX, waiting_max};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
@@ -110,6 +110,7 @@ impl RequestStream for Http2Stream {
     const FILE_PIECE_MAX: usize = WAITING_MAX;
     type Permit = SendPermit;
     type Error = StreamError;
+    type Tunnel = Http2StreamTunnel;
 
     fn state(&self) -> &StreamState {
         &self.state
@@ -155,6 +156,10 @@ impl RequestStream for Http2Stream {
             let reason = if status == 408 { ErrorCode::PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
             self.stream.reset(reason);
         }
+    }
+
+    fn tunnel(self: &Rc<Self>, frame_size: usize) -> Http2StreamTunnel {
+        Http2StreamTunnel::new(self, frame_size)
     }
 
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {

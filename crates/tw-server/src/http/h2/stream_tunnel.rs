@@ -7,12 +7,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use tw_connect::ReadOutcome;
+use tw_connect::relay::RelayEnd;
+use tw_core::event_loop::Buffers;
 
 use super::Http2Stream;
-use crate::http::streams::{RequestStream, StreamTunnel, TunnelInput, tunnel_error};
+use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
 
 /// A stream as a connection.
-pub struct Http2StreamTunnel {
+pub(crate) struct Http2StreamTunnel {
     stream: Rc<Http2Stream>,
     input: TunnelInput,
     /// Content of one frame.
@@ -27,8 +30,9 @@ enum Turn {
     Given,
 }
 
-impl StreamTunnel<Http2Stream> for Http2StreamTunnel {
-    fn new(stream: &Rc<Http2Stream>, frame_size: usize) -> Self {
+impl Http2StreamTunnel {
+    /// A tunnel whose bytes are sent in frames of at most `frame_size`.
+    pub(super) fn new(stream: &Rc<Http2Stream>, frame_size: usize) -> Self {
         stream.widen();
         Self {
             stream: stream.clone(),
@@ -36,41 +40,6 @@ impl StreamTunnel<Http2Stream> for Http2StreamTunnel {
             frame_size,
             turn: Cell::new(Turn::Wanted),
         }
-    }
-}
-
-impl Http2StreamTunnel {
-    /// Received bytes, if there are any; an empty piece is the end.
-    pub(crate) fn read_now(&self) -> io::Result<Option<Bytes>> {
-        let read = self.input.read_now(&*self.stream)?;
-        self.stream.release(read.as_ref().map_or(0, Bytes::len));
-        Ok(read)
-    }
-
-    /// Ready when something is there, be it the end.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.poll_readable(&*self.stream, cx)
-    }
-
-    /// Writes as much as the windows of the client have room for, when it is the turn of this stream.
-    pub(crate) fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
-        let room = self.stream.room_now(bytes.len());
-        if room == 0 || self.poll_turn(&mut Context::from_waker(Waker::noop())).is_pending() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.turn.set(Turn::Wanted);
-        self.stream.send_data(bytes.slice(..room), self.frame_size, false).map_err(tunnel_error)?;
-        self.stream.conn.scheduler.wake_next();
-        Ok(room)
-    }
-
-    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.stream.room_now(1) == 0 {
-            // A stream that waits for a window holds up no other one.
-            self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
-            ready!(self.stream.poll_room(cx)).map_err(tunnel_error)?;
-        }
-        self.poll_turn(cx).map(Ok)
     }
 
     /// Ready from the beginning of a turn until something is written in it.
@@ -82,8 +51,41 @@ impl Http2StreamTunnel {
         }
         Poll::Ready(())
     }
+}
 
-    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+impl RelayEnd for Http2StreamTunnel {
+    fn read(&self, _: &Buffers, _: usize) -> io::Result<(ReadOutcome, Bytes)> {
+        let (outcome, bytes) = self.input.read(&*self.stream)?;
+        self.stream.release(bytes.len());
+        Ok((outcome, bytes))
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.poll_readable(&*self.stream, cx)
+    }
+
+    /// Writes as much as the windows of the client have room for, when it is the turn of this stream.
+    fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
+        let room = self.stream.room_now(bytes.len());
+        if room == 0 || self.poll_turn(&mut Context::from_waker(Waker::noop())).is_pending() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.turn.set(Turn::Wanted);
+        self.stream.send_data(bytes.slice(..room), self.frame_size, false).map_err(tunnel_error)?;
+        self.stream.conn.scheduler.wake_next();
+        Ok(room)
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.stream.room_now(1) == 0 {
+            // A stream that waits for a window holds up no other one.
+            self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
+            ready!(self.stream.poll_room(cx)).map_err(tunnel_error)?;
+        }
+        self.poll_turn(cx).map(Ok)
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
         self.stream.send_data(Bytes::new(), self.frame_size, true).map_err(tunnel_error).map(drop)
     }
 }

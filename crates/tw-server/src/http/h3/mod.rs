@@ -20,4 +20,4 @@ mod write_order;
 
 pub(crate) use self::conn::Http3Connection;
 pub use self::stream::Http3Stream;
-pub use self::stream_tunnel::Http3StreamTunnel;
+use self::stream_tunnel::Http3StreamTunnel;

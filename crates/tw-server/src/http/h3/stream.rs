@@ -16,7 +16,7 @@ use tw_http3::{ConnectionError, ErrorCode, Incoming, Stream, StreamError};
 use tw_net::Addr;
 use tw_quic::StreamId;
 
-use super::Http3Connection;
+use super::{Http3Connection, Http3StreamTunnel};
 use super::conn::stream_id;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
@@ -155,6 +155,7 @@ impl RequestStream for Http3Stream {
     const FILE_PIECE_MAX: usize = SCRATCH_SIZE;
     type Permit = WritePermit;
     type Error = StreamError;
+    type Tunnel = Http3StreamTunnel;
 
     fn state(&self) -> &StreamState {
         &self.state
@@ -203,6 +204,10 @@ impl RequestStream for Http3Stream {
             let code = if is_slow { ErrorCode::GENERAL_PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
             self.stream.reset(code);
         }
+    }
+
+    fn tunnel(self: &Rc<Self>, _: usize) -> Http3StreamTunnel {
+        Http3StreamTunnel::new(self)
     }
 
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {

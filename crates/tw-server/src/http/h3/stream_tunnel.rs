@@ -6,38 +6,40 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use tw_connect::ReadOutcome;
+use tw_connect::relay::RelayEnd;
+use tw_core::event_loop::Buffers;
 
 use super::Http3Stream;
-use crate::http::streams::{RequestStream, StreamTunnel, TunnelInput, tunnel_error};
+use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
 
 /// Bytes of one data frame, and of those that the transport has not taken.
 const WRITE_MAX: usize = 32 << 10;
 
 /// A stream as a connection.
-pub struct Http3StreamTunnel {
+pub(crate) struct Http3StreamTunnel {
     stream: Rc<Http3Stream>,
     input: TunnelInput,
 }
 
-impl StreamTunnel<Http3Stream> for Http3StreamTunnel {
-    fn new(stream: &Rc<Http3Stream>, _: usize) -> Self {
+impl Http3StreamTunnel {
+    /// A tunnel without received bytes.
+    pub(super) fn new(stream: &Rc<Http3Stream>) -> Self {
         Self { stream: stream.clone(), input: TunnelInput::default() }
     }
 }
 
-impl Http3StreamTunnel {
-    /// Received bytes, if there are any; an empty piece is the end.
-    pub(crate) fn read_now(&self) -> io::Result<Option<Bytes>> {
-        self.input.read_now(&*self.stream)
+impl RelayEnd for Http3StreamTunnel {
+    fn read(&self, _: &Buffers, _: usize) -> io::Result<(ReadOutcome, Bytes)> {
+        self.input.read(&*self.stream)
     }
 
-    /// Ready when something is there, be it the end.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.input.poll_readable(&*self.stream, cx)
     }
 
     /// Frames bytes once the transport has taken the ones before.
-    pub(crate) fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
+    fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
         let mut cx = Context::from_waker(Waker::noop());
         if self.poll_writable(&mut cx)?.is_pending() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -51,11 +53,11 @@ impl Http3StreamTunnel {
     }
 
     /// Ready when the transport has taken everything. The caller waits here after each write.
-    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_flush(cx).map_err(tunnel_error)
     }
 
-    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+    fn shutdown_write(&self) -> io::Result<()> {
         self.stream.send_data(Bytes::new(), WRITE_MAX, true).map_err(tunnel_error)?;
         match self.stream.poll_flush(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(flushed) => flushed.map_err(tunnel_error),

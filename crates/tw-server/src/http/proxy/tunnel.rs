@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tw_connect::group::now_ms;
-use tw_connect::relay::{RelayEnding, RelayLimits, relay};
+use tw_connect::relay::{RelayEnd, RelayEnding, RelayLimits, relay};
 use tw_connect::settings::Timeouts;
 use tw_connect::upstream_connection::UpstreamConnection;
 use tw_log::Level;
@@ -18,7 +18,6 @@ use super::exchange::Exchange;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
 use crate::http::request::{After, Request};
-use crate::http::tunnel_end::TunnelEnd;
 
 /// Opens a tunnel between the client and the server, which has agreed to it. Each read takes `size` bytes at most.
 pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeouts, size: usize) -> Outcome {
@@ -48,7 +47,7 @@ impl Upgraded for Tunnel {
     fn run<'a>(
         self: Box<Self>,
         r: &'a mut Request,
-        client: TunnelEnd<'a>,
+        client: &'a dyn RelayEnd,
         early: Bytes,
     ) -> LocalFuture<'a, ()> {
         let Self { connection, lease, early: answer, timeouts, size } = *self;

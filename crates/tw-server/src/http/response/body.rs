@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::Context;
 
 use bytes::Bytes;
+use tw_connect::relay::RelayEnd;
 
 use crate::http::files::OpenFile;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::http::tunnel_end::TunnelEnd;
 
 /// A response body. Plain files and bytes are sent without going through [`Body::next`].
 #[derive(Default)]
@@ -33,11 +33,11 @@ pub enum Body {
 
 /// Protocol of a connection after a switch.
 pub trait Upgraded {
-    /// Runs until it is over. `early` is what the client has sent behind its request.
+    /// Runs until it is over. `client` is the connection or the stream of the client, `early` what it has sent behind its request.
     fn run<'a>(
         self: Box<Self>,
         r: &'a mut Request,
-        client: TunnelEnd<'a>,
+        client: &'a dyn RelayEnd,
         early: Bytes,
     ) -> LocalFuture<'a, ()>;
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::BodySize;
 use tw_fields::{FieldWriter, Incoming};
 use tw_net::Addr;
@@ -29,6 +30,8 @@ pub(crate) trait RequestStream: Sized {
     type Permit;
     /// Error of the stream.
     type Error: std::error::Error + Send + Sync + 'static;
+    /// The stream as a connection of another protocol.
+    type Tunnel: RelayEnd;
 
     /// State that does not depend on the protocol.
     fn state(&self) -> &StreamState;
@@ -97,6 +100,9 @@ pub(crate) trait RequestStream: Sized {
         want: usize,
         size: BodySize,
     ) -> Result<usize, SendError>;
+
+    /// The stream as a connection of another protocol, whose bytes are sent in frames of at most `frame_size`.
+    fn tunnel(self: &Rc<Self>, frame_size: usize) -> Self::Tunnel;
 
     /// Returns the next part of the request's body; `None` at the end.
     fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyPart>, InputError>> {

@@ -11,26 +11,20 @@ use tw_core::event_loop::BodySize;
 use tw_http::Method;
 
 use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
-use super::{Intent, RequestStream, StreamTunnel, response_head};
+use super::{Intent, RequestStream, response_head};
 use crate::http::body::{Body, Upgraded};
 use crate::http::client_wait::{ClientWait, WaitLimits, Waiting};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
-use crate::http::tunnel_end::TunnelEnd;
 
 /// RFC 8297.
 const EARLY_HINTS: u16 = 103;
 
-/// Sends the response whose head is `r.response`, or switches to another protocol on a tunnel `T`.
-pub(crate) async fn send_response<S, T>(stream: &Rc<S>, r: &mut Request, body: Body)
-where
-    S: RequestStream,
-    T: StreamTunnel<S>,
-    for<'a> TunnelEnd<'a>: From<&'a T>,
-{
-    match Box::pin(Sending::new(stream, r).send::<T>(r, body)).await {
+/// Sends the response whose head is `r.response`, or switches to another protocol.
+pub(crate) async fn send_response<S: RequestStream>(stream: &Rc<S>, r: &mut Request, body: Body) {
+    match Box::pin(Sending::new(stream, r).send(r, body)).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
         Err(failure) => {
@@ -90,14 +84,10 @@ impl<S: RequestStream> Sending<S> {
         }
     }
 
-    async fn send<T>(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError>
-    where
-        T: StreamTunnel<S>,
-        for<'a> TunnelEnd<'a>: From<&'a T>,
-    {
+    async fn send(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError> {
         let mut body = match (self.stream.state().take_intent(), body) {
             (Intent::Tunnel, Body::Upgraded(upgraded)) => {
-                self.run_tunnel::<T>(r, upgraded).await?;
+                self.run_tunnel(r, upgraded).await?;
                 return Ok(Sent::Tunnel);
             }
             (intent, body) => response_body(r, intent, S::PROTOCOL, body)?,
@@ -151,15 +141,11 @@ impl<S: RequestStream> Sending<S> {
     }
 
     /// Runs another protocol on the stream until it is over.
-    async fn run_tunnel<T>(&self, r: &mut Request, upgraded: Box<dyn Upgraded>) -> Result<(), SendError>
-    where
-        T: StreamTunnel<S>,
-        for<'a> TunnelEnd<'a>: From<&'a T>,
-    {
+    async fn run_tunnel(&self, r: &mut Request, upgraded: Box<dyn Upgraded>) -> Result<(), SendError> {
         self.send_switch_head(r)?;
         self.flush(r).await?;
-        let tunnel = T::new(&self.stream, self.frame_size);
-        upgraded.run(r, TunnelEnd::from(&tunnel), Bytes::new()).await;
+        let tunnel = self.stream.tunnel(self.frame_size);
+        upgraded.run(r, &tunnel, Bytes::new()).await;
         // The last bytes, if the transport had no room for them.
         if self.stream.unsent() > 0 {
             self.flush(r).await?;

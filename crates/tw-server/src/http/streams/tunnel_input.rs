@@ -2,31 +2,29 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use tw_connect::ReadOutcome;
 use tw_fields::Incoming;
 
 use super::RequestStream;
 use crate::http::send_error::SendError;
-
-/// Stream of the type `S` as a connection.
-pub(crate) trait StreamTunnel<S> {
-    /// A tunnel whose bytes are sent in frames of at most `frame_size`.
-    fn new(stream: &Rc<S>, frame_size: usize) -> Self;
-}
 
 /// Bytes received and not taken; empty at the end.
 #[derive(Default)]
 pub(crate) struct TunnelInput(RefCell<Option<Bytes>>);
 
 impl TunnelInput {
-    /// Takes received bytes, if there are any; an empty piece is the end.
-    pub(crate) fn read_now<S: RequestStream>(&self, stream: &S) -> io::Result<Option<Bytes>> {
+    /// Takes received bytes, if there are any.
+    pub(crate) fn read<S: RequestStream>(&self, stream: &S) -> io::Result<(ReadOutcome, Bytes)> {
         match self.poll_readable(stream, &mut Context::from_waker(Waker::noop()))? {
-            Poll::Pending => Ok(None),
-            Poll::Ready(()) => Ok(Some(self.0.take().unwrap_or_default())),
+            Poll::Pending => Ok((ReadOutcome::Nothing, Bytes::new())),
+            Poll::Ready(()) => {
+                let bytes = self.0.take().unwrap_or_default();
+                let outcome = if bytes.is_empty() { ReadOutcome::Closed } else { ReadOutcome::Some };
+                Ok((outcome, bytes))
+            }
         }
     }
 

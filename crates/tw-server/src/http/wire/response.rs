@@ -7,8 +7,6 @@ use tw_log::Level;
 use super::Wire;
 use crate::http::body::{AlreadyLogged, Body};
 use crate::http::h1::{self, Delimiter};
-use crate::http::h2::Http2StreamTunnel;
-use crate::http::h3::Http3StreamTunnel;
 use crate::http::request::Request;
 use crate::http::send_error::SendError;
 use crate::http::streams::{send_early_hints, send_response};
@@ -18,8 +16,8 @@ impl Wire {
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,
-            Self::H2(stream) => send_response::<_, Http2StreamTunnel>(stream, r, body).await,
-            Self::H3(stream) => send_response::<_, Http3StreamTunnel>(stream, r, body).await,
+            Self::H2(stream) => send_response(stream, r, body).await,
+            Self::H3(stream) => send_response(stream, r, body).await,
             Self::Nobody => {}
         }
     }
