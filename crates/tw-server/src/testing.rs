@@ -19,9 +19,8 @@ use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::generation::Generation;
 use crate::http::h1;
-use crate::http::request::{After, Request};
+use crate::http::request::{After, Request, RequestWire};
 use crate::http::start;
-use crate::http::wire::Wire;
 use crate::load::{Prefixes, load};
 use crate::vars::{Template, Value, VarTable};
 
@@ -83,7 +82,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
         let mut r = event_loop.take_request();
-        r.bind(&client, Wire::H1(conn.clone()));
+        r.bind(&client, RequestWire::new(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
         let limits = r.generation().server(r.route.server).settings.head;

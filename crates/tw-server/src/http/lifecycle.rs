@@ -5,7 +5,7 @@
 //!   │ malformed    │ refused       │ refused     ▲
 //!   └──────────────┴───────────────┴─→ error response
 //! ```
-//! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`].
+//! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`](super::wire::Wire).
 
 mod request_timeout;
 
@@ -19,12 +19,11 @@ use super::client::Client;
 use super::memory_share::Hold;
 use super::phases;
 use super::post_action;
-use super::request::{After, Request};
+use super::request::{After, Request, RequestWire};
 use super::request_body;
 use super::send_response;
 use super::start;
 use super::tls_requirements;
-use super::wire::Wire;
 use crate::event_loop::Loop;
 use crate::metrics::HttpVersion;
 
@@ -46,7 +45,7 @@ pub(crate) struct ActiveRequest {
 
 impl ActiveRequest {
     /// Empty request of `client`, whose response leaves through `wire`. It holds `memory`.
-    pub(crate) fn new(client: &Rc<Client>, wire: Wire, memory: Hold) -> Self {
+    pub(crate) fn new(client: &Rc<Client>, wire: RequestWire, memory: Hold) -> Self {
         let mut r = client.event_loop.take_request();
         r.bind(client, wire);
         Self { r: Some(r), _memory: memory }
@@ -70,7 +69,8 @@ impl Drop for ActiveRequest {
         // A panic may have left the request half changed.
         if let Some(r) = self.r.as_mut().filter(|r| r.state.is_log_due && !thread::panicking()) {
             if r.costs.sent.head == 0 {
-                (r.response.status, r.state.error_status) = (r.wire().status_if_cut(), None);
+                let status = r.wire().get().map_or(0, |wire| wire.status_if_cut());
+                (r.response.status, r.state.error_status) = (status, None);
             }
             log(r);
         }

@@ -14,8 +14,8 @@
 //! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
 //!
 //! A `Transport` (tw-net) carries bytes. A [`Client`](client::Client) has facts without I/O, for variables, logs and limits. A
-//! [`Wire`](wire::Wire) is the access of a request to its client: send, sleep, notice that the client is gone. Another protocol adds
-//! one variant of `Wire`; nothing but `h1`, `h2` and `h3` depends on the protocol of a request.
+//! [`Wire`](wire::Wire) is the access of a request to its client: send, sleep, notice that the client is gone. Another protocol
+//! implements it; nothing but `h1`, `h2` and `h3` depends on the protocol of a request.
 //!
 //! A response of more than 64 KiB waits in the bulk queue of its loop before each piece, so a small request waits for at most one piece of
 //! one large body. State of a module for a request is a variable that it stores, or a typed value in the request's extensions; state

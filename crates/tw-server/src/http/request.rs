@@ -53,7 +53,8 @@ use super::memory_share::MemoryShare;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};
-use super::wire::Wire;
+use super::body::Body;
+use super::wire::OptionalWire;
 use crate::protocol::LoopGeneration;
 
 /// Request with the head of its response.
@@ -100,10 +101,13 @@ pub struct Route {
     pub realpath_root: Option<Vec<u8>>,
 }
 
+/// Access of a request to its client.
+pub type RequestWire = OptionalWire<Request, Body>;
+
 /// Client, wire and configuration of a request.
 struct Binding {
     client: Rc<Client>,
-    wire: Wire,
+    wire: RequestWire,
     generation: Rc<LoopGeneration>,
 }
 
@@ -152,7 +156,7 @@ impl Request {
     }
 
     /// Binds the request to a client and the current generation of its loop.
-    pub(crate) fn bind(&mut self, client: &Rc<Client>, wire: Wire) {
+    pub(crate) fn bind(&mut self, client: &Rc<Client>, wire: RequestWire) {
         self.binding =
             Some(Binding { client: client.clone(), wire, generation: client.event_loop.generation() });
     }
@@ -190,15 +194,15 @@ impl Request {
     }
 
     /// Takes the wire away: the client gets no further response. Its data stays. Returns the wire.
-    pub(crate) fn leave_client(&mut self) -> Wire {
+    pub(crate) fn leave_client(&mut self) -> RequestWire {
         // The address cannot be asked for without the wire.
         self.local_addr();
         let binding = self.binding.as_mut().expect("a request is bound before anyone sees it");
-        std::mem::replace(&mut binding.wire, Wire::Nobody)
+        std::mem::replace(&mut binding.wire, RequestWire::NONE)
     }
 
     /// Restores the wire that [`leave_client`](Self::leave_client) returned.
-    pub(crate) fn return_to(&mut self, wire: Wire) {
+    pub(crate) fn return_to(&mut self, wire: RequestWire) {
         if let Some(binding) = &mut self.binding {
             binding.wire = wire;
         }
@@ -263,7 +267,7 @@ impl Request {
     /// Address that the client connected to. One system call, the first time.
     pub fn local_addr(&self) -> &Addr {
         let Binding { client, wire, .. } = self.binding();
-        client.local_or(|| wire.local_addr())
+        client.local_or(|| wire.get()?.local_addr())
     }
 
     /// Sets the address of the client.
@@ -315,7 +319,7 @@ impl Request {
     }
 
     /// Wire to the client.
-    pub fn wire(&self) -> &Wire {
+    pub fn wire(&self) -> &RequestWire {
         &self.binding().wire
     }
 
@@ -438,7 +442,7 @@ impl Request {
 
     /// Memory that the client of the request holds; `None` without a client, or while nothing is counted.
     pub(crate) fn memory_share(&self) -> Option<&Rc<MemoryShare>> {
-        self.client().memory_share(self.wire().holder()?)
+        self.client().memory_share(self.wire().get()?.holder())
     }
 
     /// Runs `handler` in the log phase of this request, behind those of the location that it ends in. A subrequest has none.

@@ -18,6 +18,7 @@ mod serve_request;
 mod stream_body;
 mod stream_loss;
 mod tunnel_input;
+mod wire;
 mod write_buffer;
 
 pub(super) use self::body_part::BodyPart;
@@ -30,7 +31,6 @@ pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY, UPDATES
 pub(super) use self::protocol::StreamProtocol;
 pub(super) use self::received_head::ReceivedHead;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
-pub(super) use self::send_response::{send_early_hints, send_response};
 use self::serve_request::serve_request;
 pub(super) use self::stream_body::BodyStream;
 pub use self::stream_body::StreamBody;

@@ -6,15 +6,14 @@ use tw_http::{HeadLimits, Progress, RequestHead};
 
 use super::client::Client;
 use super::generation::{PlanId, ServerId};
-use super::request::Request;
+use super::request::{Request, RequestWire};
 use super::request_body::RequestBody;
 use super::start;
-use super::wire::Wire;
 
 /// Returns a request for `uri`, which [`head`] accepts, with `plan` of `server`. To be given back to its loop.
 pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), uri: &[u8]) -> Box<Request> {
     let mut r = client.event_loop.take_request();
-    r.bind(client, Wire::Nobody);
+    r.bind(client, RequestWire::NONE);
     r.begin();
     (r.route.server, r.route.plan) = (server, plan);
     r.body = RequestBody::absent();

@@ -3,19 +3,17 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_disk::SocketFd;
-use tw_net::{Addr, Transport};
+use tw_net::Transport;
 use tw_rt::Deadline;
 
 use crate::config::location::Location;
 use crate::http::client::Client;
-use crate::http::client_gone::ClientGone;
 
 /// A connection of HTTP/1.
 pub struct Http1Connection {
@@ -95,36 +93,15 @@ impl Http1Connection {
         within(|cx| self.poll_write_elapsed(cx), |cx| self.transport.poll_writable(cx)).await
     }
 
-    /// Waits until the client is gone: it closed its side, even behind unread input, or the connection failed.
-    pub(crate) async fn gone(&self) -> ClientGone {
-        ClientGone::new(poll_fn(|cx| self.transport.poll_closed(cx)).await)
-    }
-
-    /// Waits for `future`, unless the client goes away first.
-    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, ClientGone> {
-        let mut future = pin!(future);
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(output));
-            }
-            self.transport.poll_closed(cx).map(|error| Err(ClientGone::new(error)))
-        })
-        .await
-    }
-
-    /// Sleeps, as `limit_rate` does, unless the client goes away meanwhile.
-    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), ClientGone> {
-        self.set_write_deadline(span);
-        self.unless_gone(poll_fn(|cx| self.poll_write_elapsed(cx))).await
-    }
-
-    fn set_write_deadline(&self, span: Duration) {
+    /// Sets the time that [`poll_write_elapsed`](Self::poll_write_elapsed) waits for.
+    pub(super) fn set_write_deadline(&self, span: Duration) {
         let mut deadline = self.write_deadline.take().unwrap_or_default();
         deadline.set(span);
         self.write_deadline.set(Some(deadline));
     }
 
-    fn poll_write_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the time has elapsed.
+    pub(super) fn poll_write_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(mut deadline) = self.write_deadline.take() else { return Poll::Pending };
         let polled = deadline.poll_elapsed(cx);
         self.write_deadline.set(Some(deadline));
@@ -150,12 +127,6 @@ impl Http1Connection {
             // A plain close does as well, only later.
             let _ = self.transport.socket().reset_on_close();
         }
-    }
-
-    /// Takes `addr` for the address the client connected to.
-    pub(crate) fn pretend_local(&self, addr: Addr) {
-        // An address that was asked for already stays.
-        self.client.local_or(|| Some(addr));
     }
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/1.0 and 1.1: connections, request heads and bodies in, responses out. Other folders see only [`Wire`](crate::http::wire::Wire).
+//! HTTP/1.0 and 1.1: connections, request heads and bodies in, responses out. Other folders see only a [`Wire`](crate::http::wire::Wire).
 //!
 //! ```text
 //! serve ─ keepalive ─→ request_head ─→ lifecycle::serve ─→ response_head ─→ send ─→ drain ─→ serve
@@ -14,12 +14,13 @@ mod response_head;
 mod send;
 mod send_file;
 pub(crate) mod serve;
+mod wire;
 
 pub use self::conn::Http1Connection;
 pub use self::input::Http1Body;
 pub(crate) use self::keepalive::LAST_WAIT;
-pub(crate) use self::response_head::{Delimiter, delimiter};
-pub(crate) use self::send::{inform, send};
+use self::response_head::{Delimiter, delimiter};
+use self::send::{inform, send};
 
 #[cfg(test)]
 pub(crate) use self::body::begin_body;

@@ -14,7 +14,7 @@ use crate::http::user_agent;
 
 /// Delimiter of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delimiter {
+pub(super) enum Delimiter {
     /// There is no body.
     None,
     /// `Content-Length`
@@ -44,7 +44,7 @@ pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
 }
 
 /// Delimiter of a body of this length.
-pub(crate) fn delimiter(r: &Request) -> Delimiter {
+pub(super) fn delimiter(r: &Request) -> Delimiter {
     match r.response.content_length {
         _ if matches!(r.response.status, 100..=199 | 204 | 304) => Delimiter::None,
         Some(_) => Delimiter::Length,

@@ -23,10 +23,12 @@ use super::body::end_body;
 use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
-use crate::http::body::Body;
+use crate::http::body::{Body, Upgraded};
 use crate::http::client_wait::{WaitEnd, WaitLimits};
+use crate::http::local_future::{LocalFuture, boxed};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
+use crate::http::response::send_error_log::log_send_error;
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
 
@@ -36,17 +38,10 @@ const COPY_MAX: usize = 4 << 10;
 /// Bytes of small parts that are sent together.
 const GATHER_MAX: usize = 32 << 10;
 
-/// Sends the response whose head is `r.response`.
-pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body) {
+/// Sends the response whose head is `r.response`. Returns the rest of the work, unless everything has left at once.
+pub(super) fn send(conn: Rc<Http1Connection>, r: &mut Request, body: Body) -> Option<LocalFuture<'_, ()>> {
     let body = match body {
-        Body::Upgraded(upgraded) => {
-            // Boxed, so that neither other responses nor a tunnel carry its size.
-            if let Some(early) = Box::pin(send_upgrade(conn, r)).await {
-                conn.drop_timers();
-                upgraded.run(r, &conn.transport, early).await;
-            }
-            return;
-        }
+        Body::Upgraded(upgraded) => return Some(Box::pin(run_tunnel(conn, r, upgraded))),
         body => body,
     };
     let (delimiter, body) = response_head::frame(r, body);
@@ -55,7 +50,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
         (delimiter, 0)
     } else {
         r.debug(format_args!("http response: {}, {delimiter:?}", r.response.status));
-        let head_len = response_head::encode(conn, r, delimiter);
+        let head_len = response_head::encode(&conn, r, delimiter);
         (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
     };
     r.costs.sent.head = head_len as u64;
@@ -63,17 +58,28 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
     if r.state.after == After::KeepAlive {
         conn.send_at_once(&r.plan().core);
     }
-    let sent = match first(conn, r, body, delimiter) {
-        Ok(None) => Ok(()),
+    match first(&conn, r, body, delimiter) {
+        Ok(None) => {
+            r.costs.sent.complete = true;
+            None
+        }
         Ok(Some(rest)) => {
             conn.send_at_once(&r.plan().core);
-            Box::pin(rest.send(conn, r)).await
+            Some(boxed(move || rest.send(conn, r)))
         }
-        Err(failure) => Err(failure),
-    };
-    match sent {
-        Ok(()) => r.costs.sent.complete = true,
-        Err(failure) => failed(conn, r, &failure),
+        Err(failure) => {
+            failed(&conn, r, &failure);
+            None
+        }
+    }
+}
+
+/// Sends the head of a switch to another protocol, which then has the connection until it is over.
+async fn run_tunnel(conn: Rc<Http1Connection>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
+    // Boxed, so that the tunnel does not carry its size.
+    if let Some(early) = Box::pin(send_upgrade(&conn, r)).await {
+        conn.drop_timers();
+        upgraded.run(r, &conn.transport, early).await;
     }
 }
 
@@ -103,7 +109,7 @@ async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Byt
 }
 
 /// Sends early hints, if the client takes them at once: it can do without.
-pub(crate) fn inform(conn: &Http1Connection, r: &mut Request) {
+pub(super) fn inform(conn: &Http1Connection, r: &mut Request) {
     if r.head.version() < Version::HTTP_11 {
         return;
     }
@@ -124,7 +130,7 @@ fn failed(conn: &Http1Connection, r: &mut Request, failure: &SendError) {
     // truncated response look complete.
     let lingers = matches!(failure, SendError::Body(_)) && conn.transport.is_plain();
     r.state.after = if lingers { After::Close } else { After::Abort };
-    failure.log(r);
+    log_send_error(r, failure);
     if let SendError::Timeout | SendError::TooSlow = failure {
         conn.set_reset_on_close(&r.plan().core);
     }
@@ -191,18 +197,22 @@ pub(super) fn accept(written: io::Result<usize>) -> Result<usize, SendError> {
 }
 
 impl Rest {
-    async fn send(mut self, conn: &Rc<Http1Connection>, r: &mut Request) -> Result<(), SendError> {
+    /// Sends the rest. The request notes the result.
+    async fn send(mut self, conn: Rc<Http1Connection>, r: &mut Request) {
         let has_pieces = !self.head.is_empty() || matches!(self.body, Body::File(_));
         let cork = r.plan().core.send.tcp_nopush && has_pieces;
         if cork {
             // An error is harmless: the option only decides how bytes are packed.
             let _ = conn.transport.socket().set_nopush(true);
         }
-        let sent = self.send_all(r, conn).await;
+        let sent = self.send_all(r, &conn).await;
         if cork {
             let _ = conn.transport.socket().set_nopush(false);
         }
-        sent
+        match sent {
+            Ok(()) => r.costs.sent.complete = true,
+            Err(failure) => failed(&conn, r, &failure),
+        }
     }
 
     async fn send_all(&mut self, r: &mut Request, conn: &Rc<Http1Connection>) -> Result<(), SendError> {

@@ -21,9 +21,8 @@ use crate::http::admission::{self, Admission, Verdict};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
 use crate::http::local_future::boxed;
-use crate::http::request::{After, Request};
+use crate::http::request::{After, Request, RequestWire};
 use crate::http::request_body::{self, Drained};
-use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
 
 /// Status of a request for which there is no memory.
@@ -81,7 +80,7 @@ async fn serve_readable(
         Verdict::Wait | Verdict::Refuse => Box::pin(admission::wait(&conn.client)).await,
     };
     let memory = admission::hold_request(&conn.client, MemoryHolder::Http1);
-    let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()), memory);
+    let mut active = ActiveRequest::new(&conn.client, RequestWire::new(conn.clone()), memory);
     let r = active.request();
     if let Some(early) = early {
         r.head.push(&early);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_core::event_loop::BodySize;
 use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
-use tw_net::Addr;
+use tw_net::{Addr, TcpInfo};
 
 use super::{Http2Connection, Http2StreamTunnel};
 use super::stream_scheduler::{StreamPriority, WAITING_MAX, waiting_max};
@@ -118,6 +118,14 @@ impl RequestStream for Http2Stream {
 
     fn client(&self) -> &Rc<Client> {
         &self.conn.client
+    }
+
+    fn local_addr(&self) -> Option<Addr> {
+        self.conn.transport.local_addr().ok()
+    }
+
+    fn tcp_info(&self) -> Option<TcpInfo> {
+        self.conn.transport.tcp_info()
     }
 
     fn moved_peer(&self) -> Option<Addr> {

@@ -13,7 +13,7 @@ use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
 use tw_fields::FieldWriter;
 use tw_http::Priority;
 use tw_http3::{ConnectionError, ErrorCode, Incoming, Stream, StreamError};
-use tw_net::Addr;
+use tw_net::{Addr, TcpInfo};
 use tw_quic::StreamId;
 
 use super::{Http3Connection, Http3StreamTunnel};
@@ -163,6 +163,14 @@ impl RequestStream for Http3Stream {
 
     fn client(&self) -> &Rc<Client> {
         &self.conn.client
+    }
+
+    fn local_addr(&self) -> Option<Addr> {
+        None
+    }
+
+    fn tcp_info(&self) -> Option<TcpInfo> {
+        None
     }
 
     fn moved_peer(&self) -> Option<Addr> {

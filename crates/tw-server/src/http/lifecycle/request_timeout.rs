@@ -122,5 +122,7 @@ fn has_begun(r: &Request) -> bool {
 /// Ends the response where it is. The client sees that the rest is missing.
 fn cut(r: &mut Request) {
     r.state.after = After::Abort;
-    r.wire().reset_on_close();
+    if let Some(wire) = r.wire().get() {
+        wire.reset_on_close();
+    }
 }

@@ -32,6 +32,9 @@ pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: us
         }
     }
     if !r.upstream.answer.fields.is_empty() {
-        r.wire().clone().inform(r);
+        let wire = r.wire().clone();
+        if let Some(wire) = wire.get() {
+            wire.inform(r);
+        }
     }
 }

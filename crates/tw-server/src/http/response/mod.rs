@@ -7,5 +7,6 @@ pub mod early_subrequest;
 pub mod forward_head;
 pub(crate) mod hop_fields;
 pub mod prepare_response;
+pub(crate) mod send_error_log;
 pub mod send_response;
 pub mod subrequest;

@@ -16,7 +16,6 @@ use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
 use crate::http::client::Client;
 use crate::http::lifecycle;
 use crate::http::local_future::LocalFuture;
-use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
 
 /// Requests of a connection. One that has to wait is a task of its own.
@@ -86,7 +85,6 @@ impl<'c> ConnectionRequests<'c> {
     pub(crate) fn serve<S>(&mut self, stream: Rc<S>, head: ReceivedHead, cx: &mut Context<'_>)
     where
         S: RequestStream + 'static,
-        Wire: From<Rc<S>>,
         BodyStream: From<Rc<S>>,
     {
         let client = self.client;

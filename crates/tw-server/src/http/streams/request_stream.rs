@@ -1,8 +1,6 @@
 //! Stream of a request: the functions that differ between HTTP/2 and HTTP/3, and those that follow from them.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,7 +9,7 @@ use bytes::Bytes;
 use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::BodySize;
 use tw_fields::{FieldWriter, Incoming};
-use tw_net::Addr;
+use tw_net::{Addr, TcpInfo};
 use tw_rt::Deadline;
 
 use super::{BodyPart, Intent, StreamProtocol};
@@ -38,6 +36,12 @@ pub(crate) trait RequestStream: Sized {
 
     /// Client of the connection.
     fn client(&self) -> &Rc<Client>;
+
+    /// Address that the client connected to; `None` if it was recorded when the connection was accepted. One system call.
+    fn local_addr(&self) -> Option<Addr>;
+
+    /// Kernel data about a TCP connection. One system call.
+    fn tcp_info(&self) -> Option<TcpInfo>;
 
     /// Address of the client, if it has changed since the connection was accepted.
     fn moved_peer(&self) -> Option<Addr>;
@@ -116,27 +120,6 @@ pub(crate) trait RequestStream: Sized {
             Err(error) if Self::is_local(&error) => Err(InputError::Failed),
             Err(_) => Err(InputError::Closed),
         })
-    }
-
-    /// Waits until the client is gone.
-    async fn gone(&self) -> ClientGone {
-        poll_fn(|cx| self.poll_gone(cx)).await
-    }
-
-    /// Waits for `future`, unless the client goes away first.
-    async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, ClientGone> {
-        let mut future = pin!(future);
-        poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending => self.poll_gone(cx).map(Err),
-        })
-        .await
-    }
-
-    /// Sleeps, unless the client goes away meanwhile.
-    async fn sleep(&self, span: Duration) -> Result<(), ClientGone> {
-        self.state().set_deadline(span);
-        self.unless_gone(poll_fn(|cx| self.state().poll_elapsed(cx))).await
     }
 
     /// Sends a head before the response (1xx), if there is room for it.

@@ -16,6 +16,7 @@ use crate::http::body::{Body, Upgraded};
 use crate::http::client_wait::{ClientWait, WaitLimits, Waiting};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
+use crate::http::response::send_error_log::log_send_error;
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
 
@@ -23,19 +24,19 @@ use crate::http::send_rate::SendRate;
 const EARLY_HINTS: u16 = 103;
 
 /// Sends the response whose head is `r.response`, or switches to another protocol.
-pub(crate) async fn send_response<S: RequestStream>(stream: &Rc<S>, r: &mut Request, body: Body) {
-    match Box::pin(Sending::new(stream, r).send(r, body)).await {
+pub(super) async fn send_response<S: RequestStream>(stream: Rc<S>, r: &mut Request, body: Body) {
+    match Sending::new(stream, r).send(r, body).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
         Err(failure) => {
             r.state.after = After::Abort;
-            failure.log(r);
+            log_send_error(r, &failure);
         }
     }
 }
 
 /// Sends early hints.
-pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
+pub(super) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
     let hints = &r.upstream.answer.fields;
     if response_head::has_any(hints) {
         stream.inform(|written| {
@@ -70,10 +71,10 @@ enum Sent {
 }
 
 impl<S: RequestStream> Sending<S> {
-    fn new(stream: &Rc<S>, r: &Request) -> Self {
+    fn new(stream: Rc<S>, r: &Request) -> Self {
         let plan = r.plan();
         Self {
-            stream: stream.clone(),
+            stream,
             limits: WaitLimits { timeout: plan.core.send.timeout, min_rate: plan.core.send.min_rate },
             waits: ClientWait::default(),
             frame_size: plan.chunk_size,

@@ -6,18 +6,16 @@ use super::request_head::{self, BAD_REQUEST};
 use super::{BodyStream, Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::memory_share::Hold;
-use crate::http::request::Request;
-use crate::http::wire::Wire;
+use crate::http::request::{Request, RequestWire};
 
 /// Serves the request whose head is `received`, and which holds `memory`.
 pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead, memory: Hold)
 where
-    S: RequestStream,
-    Wire: From<Rc<S>>,
+    S: RequestStream + 'static,
     BodyStream: From<Rc<S>>,
 {
     let client = stream.client().clone();
-    let mut active = ActiveRequest::new(&client, stream.clone().into(), memory);
+    let mut active = ActiveRequest::new(&client, RequestWire::new(stream.clone()), memory);
     let r = active.request();
     r.begin();
     if let Some(peer) = stream.moved_peer() {

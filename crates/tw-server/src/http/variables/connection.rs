@@ -1,6 +1,7 @@
 //! Variables of the connection that only HTTP has.
 
 use tw_http::Version;
+use tw_net::TcpInfo;
 
 use super::{Request, put, put_number, put_seconds};
 use crate::http::request::RequestArrival;
@@ -22,22 +23,22 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("pipe", pipe, "`p` if the request was there before the last one was answered, else `.`."),
     VarDef::one(
         "tcpinfo_rtt",
-        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rtt_us)),
+        |r, out| put_tcp(out, tcp_info(r).map(|tcp| tcp.rtt_us)),
         "Round-trip time in microseconds.",
     ),
     VarDef::one(
         "tcpinfo_rttvar",
-        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rttvar_us)),
+        |r, out| put_tcp(out, tcp_info(r).map(|tcp| tcp.rttvar_us)),
         "Deviation of the round-trip time in microseconds.",
     ),
     VarDef::one(
         "tcpinfo_snd_cwnd",
-        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.snd_cwnd)),
+        |r, out| put_tcp(out, tcp_info(r).map(|tcp| tcp.snd_cwnd)),
         "Congestion window in segments.",
     ),
     VarDef::one(
         "tcpinfo_rcv_space",
-        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rcv_space)),
+        |r, out| put_tcp(out, tcp_info(r).map(|tcp| tcp.rcv_space)),
         "Receive window in bytes.",
     ),
     VarDef::one("http2", http2, "`h2` or `h2c` for a request of HTTP/2, else empty."),
@@ -76,7 +77,11 @@ fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
     }
 }
 
-/// Kernel data about a TCP connection, by one system call that does not wait.
+/// Kernel data about the TCP connection of the client, by one system call that does not wait.
+fn tcp_info(r: &Request) -> Option<TcpInfo> {
+    r.wire().get()?.tcp_info()
+}
+
 fn put_tcp(out: &mut Vec<u8>, number: Option<u32>) -> Value {
     number.map_or(Value::Missing, |number| put_number(out, number.into()))
 }

@@ -147,7 +147,7 @@ fn keep_alive(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.wire().transfer_coding(r) {
+    match r.wire().get().and_then(|wire| wire.transfer_coding(r)) {
         Some(coding) if r.costs.sent.head > 0 => put(out, coding.as_bytes()),
         _ => Value::Missing,
     }

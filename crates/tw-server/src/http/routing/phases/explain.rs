@@ -6,7 +6,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,8 +16,8 @@ use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
 use tw_core::server_names::ServerName;
 use tw_http::Progress;
-use tw_net::{Addr, Transport};
-use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
+use tw_net::Addr;
+use tw_rt::{Deadline, LoopOptions};
 use tw_tls_settings::TlsInfo;
 
 use super::{AGAIN, NextStep, call_handler, decide, locate};
@@ -28,13 +27,11 @@ use crate::http::client::{Client, Scheme};
 use crate::http::generation::GenerationRef;
 use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
-use crate::http::h1;
 use crate::http::plan::{Outcome, Phase, Plan, UPSTREAM};
-use crate::http::request::Request;
+use crate::http::request::{Request, RequestWire};
 use crate::http::route::Pattern;
 use crate::http::routing::realpath_root;
 use crate::http::start;
-use crate::http::wire::Wire;
 use crate::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
@@ -98,32 +95,26 @@ pub fn explain(
         let _ = sender.send(explain_here(generation, &request).await);
     })?;
     let ended = event_loop.join();
-    receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
+    receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))
 }
 
-async fn explain_here(
-    generation: GenerationRef,
-    request: &RequestToExplain,
-) -> io::Result<Result<Explanation, String>> {
+async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> Result<Explanation, String> {
     let mut explanation = Explanation::default();
     let request = &if request.host.is_empty() {
         match at_default_server(&generation, request) {
             Some(request) => request,
-            None => return Ok(Err("no server of \"http\" listens on an address with a port".to_owned())),
+            None => return Err("no server of \"http\" listens on an address with a port".to_owned()),
         }
     } else {
         request.clone()
     };
     let Some(at) = find_group(&generation.groups, request) else {
         let addresses = generation.groups.iter().map(|listen| &listen.address);
-        return Ok(Err(no_destination(addresses, request.port)));
+        return Err(no_destination(addresses, request.port));
     };
     let is_secure = speaks_tls(&generation.groups[at]);
     let address = generation.groups[at].address.clone();
     let kind = generation.groups[at].kind;
-    let (ours, _theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
     let event_loop = Loop::new(core, generation);
@@ -133,10 +124,9 @@ async fn explain_here(
         // The client is new.
         let _ = client.tls.set(Box::new(TlsInfo::of_name(Some(name.into()))));
     }
-    let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
-    conn.pretend_local(local_address(&address, &request.host));
+    client.local_or(|| Some(local_address(&address, &request.host)));
     let mut r = event_loop.take_request();
-    r.bind(&client, Wire::H1(conn));
+    r.bind(&client, RequestWire::NONE);
     r.begin();
     let outcome = match read(&mut r, at, request) {
         Ok(()) => {
@@ -150,7 +140,7 @@ async fn explain_here(
         Err(refused) => Err(refused),
     };
     event_loop.give_back(r);
-    Ok(outcome)
+    outcome
 }
 
 /// A request for a path alone, with the host and port of the default server of the first address. If there is one server, that is it.

@@ -1,0 +1,63 @@
+//! The connection as the wire of its requests.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_base::memory::MemoryHolder;
+use tw_net::{Addr, TcpInfo};
+
+use super::{Delimiter, Http1Connection, delimiter, inform, send};
+use crate::http::body::Body;
+use crate::http::client_gone::ClientGone;
+use crate::http::local_future::LocalFuture;
+use crate::http::request::Request;
+use crate::http::wire::Wire;
+
+impl Wire<Request, Body> for Http1Connection {
+    /// The client may have closed its side behind unread input.
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone> {
+        self.transport.poll_closed(cx).map(ClientGone::new)
+    }
+
+    fn begin_sleep(&self, span: Duration) {
+        self.set_write_deadline(span);
+    }
+
+    fn poll_sleep(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_write_elapsed(cx)
+    }
+
+    fn send<'r>(self: Rc<Self>, r: &'r mut Request, body: Body) -> Option<LocalFuture<'r, ()>> {
+        send(self, r, body)
+    }
+
+    fn inform(&self, r: &mut Request) {
+        inform(self, r);
+    }
+
+    fn transfer_coding(&self, r: &Request) -> Option<&'static str> {
+        (delimiter(r) == Delimiter::Chunked).then_some("chunked")
+    }
+
+    fn reset_on_close(&self) {
+        // A plain close does as well, only that a body without a length seems complete.
+        let _ = self.transport.socket().reset_on_close();
+    }
+
+    fn status_if_cut(&self) -> u16 {
+        0
+    }
+
+    fn holder(&self) -> MemoryHolder {
+        MemoryHolder::Http1
+    }
+
+    fn local_addr(&self) -> Option<Addr> {
+        self.transport.local_addr().ok()
+    }
+
+    fn tcp_info(&self) -> Option<TcpInfo> {
+        self.transport.tcp_info()
+    }
+}
