@@ -16,6 +16,7 @@ mod msie;
 mod resolver;
 mod root;
 mod send;
+mod temp_path;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ use crate::protocol::{Http, Resolve};
 use crate::vars::{LogTags, Template};
 
 pub use access::{Access, Satisfy};
-pub use client_body::{ClientBody, InFileOnly, TempPath};
+pub use client_body::{ClientBody, InFileOnly};
 pub use compression::{
     Compression, PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG,
     PROXIED_NO_LAST_MODIFIED, PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
@@ -50,6 +51,7 @@ pub use min_rate::MinRate;
 pub use msie::Msie;
 pub use root::{Root, RootKind};
 pub use send::Send;
+pub use temp_path::TempPath;
 
 /// Settings of one location.
 pub struct Location {

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tw_core::event_loop::LoopCore;
 use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, Now, Op, TempFile, TempOptions};
 
 use super::file_reads::Pieces;
 use super::local_future::LocalFuture;
 use crate::config::location::TempPath;
-use crate::event_loop::Loop;
 
 /// Bytes copied at once from one file to another.
 const COPY_SIZE: usize = 64 << 10;
@@ -67,7 +67,7 @@ pub struct SpillTarget {
     /// Naming of the file.
     pub naming: Naming,
     /// Loop that can close a descriptor if there is none left for the file.
-    pub event_loop: Option<Rc<Loop>>,
+    pub event_loop: Option<Rc<LoopCore>>,
 }
 
 impl BodyBuffer {

@@ -47,13 +47,13 @@ pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, INTERNAL_REDIRECTS_MAX, Ranges, RequestOrigin, RequestState,
     Rewritten,
 };
+use super::body::Body;
 use super::client::Client;
 use super::ids::{PlanId, ServerId};
 use super::memory_share::MemoryShare;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};
-use super::body::Body;
 use super::wire::OptionalWire;
 use crate::protocol::LoopGeneration;
 

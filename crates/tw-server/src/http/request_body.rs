@@ -7,6 +7,7 @@
 //! ```
 //! The temporary file is removed with its owner.
 
+mod client_body;
 mod error;
 mod progress;
 pub mod read;
@@ -18,13 +19,12 @@ use bytes::Bytes;
 use tw_disk::{Account, File, JobClass, JobSource};
 use tw_http::Framing;
 
+pub use self::client_body::{BodyInput, ClientBody, Piece, Received};
 pub use self::error::{BodyError, BodyLimits, Drained, InputError};
 pub use self::progress::BodyProgress;
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;
-use super::h1::Http1Body;
 use super::request_deadline::RequestDeadline;
-use super::streams::StreamBody;
 
 /// Body of a request.
 #[derive(Default)]
@@ -42,10 +42,8 @@ pub enum Source {
     /// No body.
     #[default]
     None,
-    /// Connection of HTTP/1.
-    H1(Box<Http1Body>),
-    /// Stream of HTTP/2 or HTTP/3.
-    Stream(Box<StreamBody>),
+    /// The client.
+    Client(Box<ClientBody>),
     /// Body that was read before.
     Stored(Box<Reader>),
     /// Taken by a handler and not returned.
@@ -82,8 +80,7 @@ impl Source {
     pub async fn next(&mut self, want: usize, limits: BodyLimits) -> Result<Option<Bytes>, BodyError> {
         match self {
             Self::None | Self::Taken => Ok(None),
-            Self::H1(input) => input.next(want, limits).await.map_err(BodyError::Client),
-            Self::Stream(input) => input.next(want, limits).await.map_err(BodyError::Client),
+            Self::Client(body) => body.next(want, limits).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
                 let mut account = Account::new(JobClass::Hit, JobSource::NONE);
                 reader.next(want, &mut account).await.map_err(BodyError::Disk)
@@ -99,28 +96,26 @@ impl Source {
     pub fn at_hand(&mut self, want: usize, limits: BodyLimits) -> Option<Result<Option<Bytes>, BodyError>> {
         match self {
             Self::None | Self::Taken => Some(Ok(None)),
-            Self::H1(input) => Some(input.at_hand(want, limits)?.map_err(BodyError::Client)),
-            Self::Stream(input) => Some(input.at_hand(want, limits)?.map_err(BodyError::Client)),
+            Self::Client(body) => Some(body.at_hand(want, limits)?.map_err(BodyError::Client)),
             Self::Stored(reader) => Some(reader.at_hand(want)?.map_err(BodyError::Disk)),
         }
     }
 
     /// Returns true if the end of the body is unknown.
     fn is_broken(&self) -> bool {
-        matches!(self, Self::H1(input) if input.is_broken())
+        matches!(self, Self::Client(body) if body.input().is_broken())
     }
 
     /// Returns true if the client sends it.
     pub(crate) fn is_coming(&self) -> bool {
-        matches!(self, Self::H1(_) | Self::Stream(_))
+        matches!(self, Self::Client(_))
     }
 
     /// Returns true if a part has not been read.
     fn is_pending(&self) -> bool {
         match self {
             Self::None | Self::Stored(_) => false,
-            Self::H1(input) => input.is_pending(),
-            Self::Stream(input) => input.is_pending(),
+            Self::Client(body) => body.input().is_pending(),
             Self::Taken => true,
         }
     }
@@ -226,8 +221,9 @@ impl RequestBody {
         match &self.source {
             _ if self.state == BodyState::Refused => true,
             Source::None | Source::Stored(_) => true,
-            Source::H1(input) => !input.is_pending() && input.received() == self.buffer.len(),
-            Source::Stream(input) => !input.is_pending() && input.received() == self.buffer.len(),
+            Source::Client(body) => {
+                !body.input().is_pending() && body.input().received() == self.buffer.len()
+            }
             Source::Taken => false,
         }
     }
@@ -245,43 +241,37 @@ impl RequestBody {
     /// Returns true if the client awaits `100 Continue` and may not send the body: the begin of its next request is unknown.
     pub(crate) fn may_not_come(&self) -> bool {
         match &self.source {
-            Source::H1(input) => input.may_not_come(),
-            Source::None | Source::Stream(_) | Source::Stored(_) | Source::Taken => false,
+            Source::Client(body) => body.input().may_not_come(),
+            Source::None | Source::Stored(_) | Source::Taken => false,
         }
     }
 
     /// Bytes received.
     pub fn received(&self) -> u64 {
         match &self.source {
-            Source::H1(input) => input.received(),
-            Source::Stream(input) => input.received(),
+            Source::Client(body) => body.input().received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }
 
     /// Notes the bytes that are received from now on in `progress`, too, until the end of the body.
     pub fn note_progress(&mut self, progress: BodyProgress) {
-        match &mut self.source {
-            Source::H1(input) => input.note_progress(progress),
-            Source::Stream(input) => input.note_progress(progress),
-            Source::None | Source::Stored(_) | Source::Taken => {}
+        if let Source::Client(body) = &mut self.source {
+            body.note_progress(progress);
         }
     }
 
     /// Notes in `deadline` from now on whether the body waits for the client.
     pub(crate) fn note_waits(&mut self, deadline: &Rc<RequestDeadline>) {
-        match &mut self.source {
-            Source::H1(input) => input.note_waits(deadline.clone()),
-            Source::Stream(input) => input.note_waits(deadline.clone()),
-            Source::None | Source::Stored(_) | Source::Taken => {}
+        if let Source::Client(body) = &mut self.source {
+            body.note_waits(deadline.clone());
         }
     }
 
     /// Bytes received, with the framing of a chunked body.
     pub fn wire(&self) -> u64 {
         match &self.source {
-            Source::H1(input) => input.wire(),
-            Source::Stream(input) => input.received(),
+            Source::Client(body) => body.input().wire(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }

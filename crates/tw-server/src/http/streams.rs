@@ -31,8 +31,5 @@ pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY, UPDATES
 pub(super) use self::protocol::StreamProtocol;
 pub(super) use self::received_head::ReceivedHead;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
-use self::serve_request::serve_request;
-pub(super) use self::stream_body::BodyStream;
-pub use self::stream_body::StreamBody;
 pub(super) use self::stream_loss::StreamLoss;
 pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};

@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
+use tw_conf::{Args, Directive, Setting, record};
 
 use super::contexts::ALL;
 use super::min_rate::MinRate;
+use super::temp_path::TempPath;
 use crate::protocol::Resolve;
 
 /// Settings for request bodies.
@@ -36,15 +37,6 @@ pub enum InFileOnly {
     On,
     /// Always a file, removed after the request.
     Clean,
-}
-
-/// A directory for temporary files with hashed levels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TempPath {
-    /// The directory.
-    pub path: std::ffi::CString,
-    /// Digits of each level, 0 where there is none.
-    pub levels: [u8; 3],
 }
 
 /// Settings for request bodies as written.
@@ -131,22 +123,5 @@ impl ClientBody {
             in_file_only: raw.client_body_in_file_only.or(outer.map(|o| o.in_file_only), InFileOnly::Off),
             temp_path,
         }
-    }
-}
-
-impl TempPath {
-    /// Reads `path [level1 [level2 [level3]]]`.
-    ///
-    /// # Errors
-    /// A level that is not 1, 2 or 3.
-    pub fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
-        let mut levels = [0; 3];
-        for (level, word) in levels.iter_mut().zip(node.args.iter().skip(1)) {
-            let digits =
-                word.number().filter(|n| (1..=3).contains(n)).ok_or_else(|| node.invalid_value(word))?;
-            *level = digits as u8;
-        }
-        let path = tw_core::process::path_bytes(&cx.full_path(&node.arg(0)?.bytes));
-        Ok(Self { path, levels })
     }
 }

@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use tw_http::Framing;
 
-use super::{Http1Body, Http1Connection};
+use super::Http1Connection;
+use super::input::Http1Body;
 use crate::http::request::Request;
-use crate::http::request_body::Source;
+use crate::http::request_body::{ClientBody, Source};
 
 /// Attaches the body that follows the head, of which a part may have arrived with the head.
 pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
@@ -18,13 +19,13 @@ pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
     let len = came.len();
     if let Some(input) = Http1Body::new(conn, framing, r.head.expect_continue(), came) {
         r.head.consume(len);
-        r.body.begin(Source::H1(Box::new(input)));
+        r.body.begin(Source::Client(ClientBody::new(input)));
     }
 }
 
 /// Returns the bytes received behind the body to the reader of the next head.
 pub(super) fn end_body(r: &mut Request) {
-    if let Some(Source::H1(input)) = r.body.finished() {
-        r.head.push(&input.take_rest());
+    if let Some(Source::Client(body)) = r.body.finished() {
+        r.head.push(&body.take_rest());
     }
 }

@@ -1,29 +1,26 @@
 //! The body of a request as HTTP/1 brings it: the bytes that follow the head, without their framing (RFC 9112 section 6).
 //!
 //! It owns what it needs, so that a body can be read while the response to it is being sent. Bytes that came behind the
-//! body are the next request's: [`Http1Body::take_rest`].
+//! body are the next request's: [`BodyInput::take_rest`].
 
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use tw_core::event_loop::{INPUT_SIZE, copy_received};
+use tw_core::event_loop::{INPUT_SIZE, LoopCore, copy_received};
 use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
 
 use super::Http1Connection;
-use super::conn::SocketWaitError;
-use crate::http::client_wait::{ClientWait, WaitLimits};
-use crate::http::request_body::{BodyLimits, BodyProgress, Drained, InputError};
-use crate::http::request_deadline::RequestDeadline;
+use crate::http::request_body::{BodyInput, InputError, Piece, Received};
 
 /// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
 const READ_SIZE: usize = 16 << 10;
 
 /// The body of a request, as far as it was not taken yet.
-pub struct Http1Body {
+pub(super) struct Http1Body {
     conn: Rc<Http1Connection>,
     /// Bytes received, framing included.
     buffer: Vec<u8>,
@@ -32,12 +29,7 @@ pub struct Http1Body {
     stage: Stage,
     hundred: ContinueState,
     received: u64,
-    /// Takes over `received` after each piece.
-    progress: Option<BodyProgress>,
     wire: u64,
-    waits: ClientWait,
-    /// Learns when the body waits for the client.
-    deadline: Option<Rc<RequestDeadline>>,
 }
 
 enum Stage {
@@ -60,26 +52,9 @@ enum ContinueState {
     Settled,
 }
 
-/// Result of a read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Read {
-    Some,
-    Nothing,
-}
-
-/// Piece of the body that needs no wait.
-pub(crate) enum Piece {
-    /// Bytes of the body.
-    Data(Bytes),
-    /// All bytes received were taken.
-    NeedMore,
-    /// The body is complete.
-    End,
-}
-
 impl Http1Body {
     /// The body that follows a head with this framing, of which `buffer` came already; `None` if there is none.
-    pub(crate) fn new(
+    pub(super) fn new(
         conn: &Rc<Http1Connection>,
         framing: Framing,
         is_awaited: bool,
@@ -95,108 +70,7 @@ impl Http1Body {
         };
         let hundred =
             if is_awaited && buffer.is_empty() { ContinueState::Awaited } else { ContinueState::Settled };
-        Some(Self {
-            conn: conn.clone(),
-            buffer,
-            taken: 0,
-            stage,
-            hundred,
-            received: 0,
-            progress: None,
-            wire: 0,
-            waits: ClientWait::default(),
-            deadline: None,
-        })
-    }
-
-    /// Bytes of the body that were taken.
-    pub(crate) fn received(&self) -> u64 {
-        self.received
-    }
-
-    /// Notes the bytes that are taken from now on in `progress`, too.
-    pub(crate) fn note_progress(&mut self, progress: BodyProgress) {
-        progress.set(self.received);
-        self.progress = Some(progress);
-    }
-
-    /// Notes in `deadline` from now on whether the body waits for the client.
-    pub(crate) fn note_waits(&mut self, deadline: Rc<RequestDeadline>) {
-        self.deadline = Some(deadline);
-    }
-
-    /// Bytes received, with the framing of a chunked body.
-    pub(crate) fn wire(&self) -> u64 {
-        self.wire
-    }
-
-    /// Number of body bytes known so far: those received and those announced.
-    pub(crate) fn announced(&self) -> u64 {
-        match &self.stage {
-            Stage::Length(left) => self.received + left,
-            Stage::Chunked(decoder) => self.received.saturating_add(decoder.chunk_left()),
-            Stage::Done | Stage::Broken => self.received,
-        }
-    }
-
-    /// Returns true if a part was not taken and may still be.
-    pub(crate) fn is_pending(&self) -> bool {
-        matches!(self.stage, Stage::Length(_) | Stage::Chunked(_))
-    }
-
-    /// Returns true if the end of the body is unknown.
-    pub(crate) fn is_broken(&self) -> bool {
-        matches!(self.stage, Stage::Broken)
-    }
-
-    /// Returns true if the client awaits `100 Continue` and may not send the body: the begin of its next request is unknown.
-    pub(crate) fn may_not_come(&self) -> bool {
-        self.is_pending() && self.hundred == ContinueState::Awaited
-    }
-
-    /// Takes the bytes behind the body.
-    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
-        let taken = std::mem::take(&mut self.taken);
-        let mut rest = std::mem::take(&mut self.buffer);
-        rest.drain(..taken);
-        rest
-    }
-
-    /// Ignores what is at hand of the body.
-    pub(crate) fn skip(&mut self) -> Result<(), InputError> {
-        while let Piece::Data(_) = self.take(usize::MAX)? {}
-        Ok(())
-    }
-
-    /// Reads and ignores the rest of the body: for `time` in all, at most `timeout` between two reads.
-    pub(crate) async fn drain(&mut self, time: Duration, timeout: Duration) -> Drained {
-        let until = tw_rt::clock::now() + time;
-        // The rest of the body is discarded, so `100 Continue` is not sent for it any more.
-        self.hundred = ContinueState::Settled;
-        loop {
-            match self.skip() {
-                Ok(()) if !self.is_pending() => return Drained::Yes,
-                Ok(()) => {}
-                Err(_) => return Drained::No,
-            }
-            let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
-            let limits = WaitLimits { timeout: left, min_rate: None };
-            if left.is_zero() || self.fill(limits).await.is_err() {
-                return Drained::No;
-            }
-            tw_rt::yield_now().await;
-        }
-    }
-
-    /// Takes what is at hand of the body, at most `want` bytes.
-    pub(crate) fn take(&mut self, want: usize) -> Result<Piece, InputError> {
-        loop {
-            let piece = self.take_of(want.max(1))?;
-            // So few bytes may be framing only, although there are more.
-            if !matches!(piece, Piece::NeedMore) || self.buffer.is_empty() {
-                return Ok(piece);
-            }
-        }
+        Some(Self { conn: conn.clone(), buffer, taken: 0, stage, hundred, received: 0, wire: 0 })
     }
 
     /// Looks at `want` bytes of what is at hand.
@@ -234,9 +108,6 @@ impl Http1Body {
             },
         };
         self.received += range.len() as u64;
-        if let Some(progress) = &self.progress {
-            progress.set(self.received);
-        }
         let is_full = self.buffer.len() >= self.buffer.capacity() / 2;
         if self.taken == 0 && range == (0..self.buffer.len()) && is_full {
             // The whole buffer belongs to the body, so it is handed over without a copy, unless that wastes memory.
@@ -248,55 +119,15 @@ impl Http1Body {
         Ok(Piece::Data(data))
     }
 
-    /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
-    pub(crate) async fn next(&mut self, want: usize, terms: BodyLimits) -> Result<Option<Bytes>, InputError> {
+    /// Takes received bytes, at most `want`, as large as the body is.
+    fn take_any(&mut self, want: usize) -> Result<Piece, InputError> {
         loop {
-            match self.take_granted(want, terms)? {
-                Piece::Data(data) => return Ok(Some(data)),
-                Piece::End => return Ok(None),
-                Piece::NeedMore => self.fill(terms.wait()).await?,
-            }
-            // A client that sends faster than we read does not keep the loop.
-            self.conn.client.event_loop.budget.spend(self.buffer.len() - self.taken).await;
-        }
-    }
-
-    /// Returns the next piece without waiting, else `None`. Reads once from the connection if all bytes received were taken.
-    pub(crate) fn at_hand(
-        &mut self,
-        want: usize,
-        terms: BodyLimits,
-    ) -> Option<Result<Option<Bytes>, InputError>> {
-        let mut has_read = false;
-        loop {
-            match self.take_granted(want, terms) {
-                Ok(Piece::Data(data)) => return Some(Ok(Some(data))),
-                Ok(Piece::End) => return Some(Ok(None)),
-                // One read per call: the bytes received held only chunk framing.
-                Ok(Piece::NeedMore) if has_read => return None,
-                Ok(Piece::NeedMore) => {}
-                Err(error) => return Some(Err(error)),
-            }
-            match self.read() {
-                Ok(Read::Some) => has_read = true,
-                Ok(Read::Nothing) => return None,
-                Err(error) => return Some(Err(error)),
+            let piece = self.take_of(want.max(1))?;
+            // So few bytes may be framing only, although there are more.
+            if !matches!(piece, Piece::NeedMore) || self.buffer.is_empty() {
+                return Ok(piece);
             }
         }
-    }
-
-    /// Takes what is at hand, as far as `terms` grant it.
-    fn take_granted(&mut self, want: usize, terms: BodyLimits) -> Result<Piece, InputError> {
-        let received = self.received;
-        let piece = self.take(want)?;
-        // A chunk is refused at its size line, before any of it is there.
-        if terms.max_size > 0 && self.announced() > terms.max_size {
-            return Err(InputError::TooLarge { received, coming: self.announced() - received });
-        }
-        if matches!(piece, Piece::End) {
-            self.invite()?;
-        }
-        Ok(piece)
     }
 
     /// Says that the body is wanted (RFC 9110 10.1.1), if the client waits for that, be it a body of no bytes.
@@ -312,31 +143,8 @@ impl Http1Body {
         Ok(())
     }
 
-    /// Reads more from the connection, for which it waits within `limits`.
-    async fn fill(&mut self, limits: WaitLimits) -> Result<(), InputError> {
-        while self.read()? == Read::Nothing {
-            let came = self.wire + (self.buffer.len() - self.taken) as u64;
-            let waiting = self.waits.begin(limits, came)?;
-            self.note_wait(true);
-            let ready = self.conn.readable(waiting.timeout()).await;
-            self.note_wait(false);
-            match ready {
-                Ok(()) => {}
-                Err(SocketWaitError::Timeout) => return Err(waiting.end().into()),
-                Err(SocketWaitError::Io(_)) => return Err(InputError::Failed),
-            }
-        }
-        Ok(())
-    }
-
-    fn note_wait(&self, waits: bool) {
-        if let Some(deadline) = &self.deadline {
-            deadline.set_awaits_body(waits);
-        }
-    }
-
     /// Reads once.
-    fn read(&mut self) -> Result<Read, InputError> {
+    fn read(&mut self) -> Result<Received, InputError> {
         self.invite()?;
         match self.stage {
             Stage::Length(left) if left >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
@@ -350,13 +158,13 @@ impl Http1Body {
         }
         match self.conn.transport.try_read(&mut self.buffer) {
             Ok(0) => Err(InputError::Closed),
-            Ok(_) => Ok(Read::Some),
+            Ok(_) => Ok(Received::Some),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if self.buffer.is_empty() {
                     // A client that makes us wait holds no buffer.
                     self.let_go();
                 }
-                Ok(Read::Nothing)
+                Ok(Received::Nothing)
             }
             Err(_) => Err(InputError::Failed),
         }
@@ -379,10 +187,111 @@ impl Http1Body {
     }
 }
 
+impl BodyInput for Http1Body {
+    fn take(&mut self, want: usize, max_size: u64) -> Result<Piece, InputError> {
+        let received = self.received;
+        let piece = self.take_any(want)?;
+        // A chunk is refused at its size line, before any of it is there.
+        if max_size > 0 && self.announced() > max_size {
+            return Err(InputError::TooLarge { received, coming: self.announced() - received });
+        }
+        if matches!(piece, Piece::End) {
+            self.invite()?;
+        }
+        Ok(piece)
+    }
+
+    fn receive(&mut self, _: usize) -> Result<Received, InputError> {
+        self.read()
+    }
+
+    fn poll_receive(&mut self, _: usize, cx: &mut Context<'_>) -> Poll<Result<(), InputError>> {
+        loop {
+            if ready!(self.conn.transport.poll_readable(cx)).is_err() {
+                return Poll::Ready(Err(InputError::Failed));
+            }
+            match self.read() {
+                Ok(Received::Some) => return Poll::Ready(Ok(())),
+                Ok(Received::Nothing) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// The read before has told the client that the body is wanted.
+    fn begin_wait(&mut self, timeout: Duration) {
+        self.conn.read_deadline.borrow_mut().set(timeout);
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.conn.read_deadline.borrow_mut().poll_elapsed(cx)
+    }
+
+    fn event_loop(&self) -> &LoopCore {
+        &self.conn.client.event_loop
+    }
+
+    fn copied(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
+    fn received(&self) -> u64 {
+        self.received
+    }
+
+    fn wire(&self) -> u64 {
+        self.wire
+    }
+
+    fn arrived(&self) -> u64 {
+        self.wire + (self.buffer.len() - self.taken) as u64
+    }
+
+    fn announced(&self) -> u64 {
+        match &self.stage {
+            Stage::Length(left) => self.received + left,
+            Stage::Chunked(decoder) => self.received.saturating_add(decoder.chunk_left()),
+            Stage::Done | Stage::Broken => self.received,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        matches!(self.stage, Stage::Length(_) | Stage::Chunked(_))
+    }
+
+    fn precedes_next_request(&self) -> bool {
+        true
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(self.stage, Stage::Broken)
+    }
+
+    fn may_not_come(&self) -> bool {
+        self.is_pending() && self.hundred == ContinueState::Awaited
+    }
+
+    fn discard(&mut self) -> Result<(), InputError> {
+        while let Piece::Data(_) = self.take_any(usize::MAX)? {}
+        Ok(())
+    }
+
+    fn decline(&mut self) {
+        self.hundred = ContinueState::Settled;
+    }
+
+    fn take_rest(&mut self) -> Vec<u8> {
+        let taken = std::mem::take(&mut self.taken);
+        let mut rest = std::mem::take(&mut self.buffer);
+        rest.drain(..taken);
+        rest
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::request_body::{self, Source};
+    use crate::http::request_body::{self, BodyLimits, Source};
 
     #[test]
     fn received_bytes_can_be_read_in_pieces_of_any_size() {
@@ -392,10 +301,10 @@ mod tests {
         for want in [0, 1, 2, 3, 4, 7, 100, usize::MAX] {
             let request = format!("{HEAD}{body}{NEXT}");
             let (pieces, rest) = crate::testing::with_request("server { }", &request, move |r| {
-                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
+                let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
                 let mut pieces = Vec::new();
                 loop {
-                    match input.take(want).unwrap() {
+                    match input.input_mut().take(want, 0).unwrap() {
                         Piece::Data(data) => pieces.push(data),
                         Piece::NeedMore => panic!("all of it is at hand: {want}"),
                         Piece::End => return (pieces, input.take_rest()),
@@ -432,7 +341,7 @@ mod tests {
         ] {
             let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{body}");
             let seen = crate::testing::with_request("server { }", &request, |r| {
-                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
+                let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
                 let mut seen = String::new();
                 loop {
                     match input.at_hand(4, TERMS) {
@@ -453,9 +362,10 @@ mod tests {
         for body in ["", "5", "5\r\nhel", "5\r\nhello\r\n0\r\n\r"] {
             let request = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
             let ended = crate::testing::with_request("server { }", &request, |r| {
-                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
-                while let Piece::Data(_) = input.take(2).unwrap() {}
-                matches!(input.take(2), Ok(Piece::NeedMore)) && input.is_pending()
+                let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
+                let input = input.input_mut();
+                while let Piece::Data(_) = input.take(2, 0).unwrap() {}
+                matches!(input.take(2, 0), Ok(Piece::NeedMore)) && input.is_pending()
             });
             assert!(ended, "{body:?}");
         }

@@ -17,10 +17,7 @@ pub(crate) mod serve;
 mod wire;
 
 pub use self::conn::Http1Connection;
-pub use self::input::Http1Body;
 pub(crate) use self::keepalive::LAST_WAIT;
-use self::response_head::{Delimiter, delimiter};
-use self::send::{inform, send};
 
 #[cfg(test)]
 pub(crate) use self::body::begin_body;

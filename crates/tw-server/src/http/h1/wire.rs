@@ -7,7 +7,9 @@ use std::time::Duration;
 use tw_base::memory::MemoryHolder;
 use tw_net::{Addr, TcpInfo};
 
-use super::{Delimiter, Http1Connection, delimiter, inform, send};
+use super::Http1Connection;
+use super::response_head::{Delimiter, delimiter};
+use super::send;
 use crate::http::body::Body;
 use crate::http::client_gone::ClientGone;
 use crate::http::local_future::LocalFuture;
@@ -29,11 +31,11 @@ impl Wire<Request, Body> for Http1Connection {
     }
 
     fn send<'r>(self: Rc<Self>, r: &'r mut Request, body: Body) -> Option<LocalFuture<'r, ()>> {
-        send(self, r, body)
+        send::send(self, r, body)
     }
 
     fn inform(&self, r: &mut Request) {
-        inform(self, r);
+        send::inform(self, r);
     }
 
     fn transfer_coding(&self, r: &Request) -> Option<&'static str> {

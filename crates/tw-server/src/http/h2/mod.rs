@@ -23,7 +23,5 @@ mod stream_scheduler;
 mod stream_tunnel;
 
 pub(crate) use self::conn::Http2Connection;
-pub use self::stream::Http2Stream;
-use self::stream_tunnel::Http2StreamTunnel;
 /// Connection preface of HTTP/2.
 pub(crate) use tw_http2::PREFACE;

@@ -19,10 +19,10 @@ use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream}
 use tw_net::Transport;
 use tw_rt::Deadline;
 
+use super::Http2Connection;
 use super::settings::{CONNECTION_WINDOW, Http2Settings, OUT_MAX};
-use super::stream::WANTED_WINDOW;
+use super::stream::{Http2Stream, WANTED_WINDOW};
 use super::stream_scheduler::{MADE_MAX, WAITING_MAX};
-use super::{Http2Connection, Http2Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lingering_close::linger_close;

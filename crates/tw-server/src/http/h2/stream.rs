@@ -11,8 +11,9 @@ use tw_core::event_loop::BodySize;
 use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
 use tw_net::{Addr, TcpInfo};
 
-use super::{Http2Connection, Http2StreamTunnel};
+use super::Http2Connection;
 use super::stream_scheduler::{StreamPriority, WAITING_MAX, waiting_max};
+use super::stream_tunnel::Http2StreamTunnel;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::send_error::SendError;
@@ -23,7 +24,7 @@ use crate::http::streams::{Progress, RequestStream, StreamLoss, StreamProtocol, 
 pub(super) const WANTED_WINDOW: u32 = 128 << 10;
 
 /// A request and the stream it came by.
-pub struct Http2Stream {
+pub(crate) struct Http2Stream {
     /// The connection it belongs to.
     pub(crate) conn: Rc<Http2Connection>,
     stream: Stream,
@@ -77,21 +78,6 @@ impl Http2Stream {
     /// Priority and turns of the stream.
     pub(super) fn priority(&self) -> &Rc<StreamPriority> {
         &self.priority
-    }
-
-    /// Releases received bytes: the client may send as many again.
-    pub(crate) fn release(&self, bytes: usize) {
-        self.stream.release(bytes);
-    }
-
-    /// Lets the client send more ahead from now on.
-    pub(crate) fn widen(&self) {
-        self.stream.raise_window(WANTED_WINDOW);
-    }
-
-    /// Returns true if the client has ended its side and everything was taken.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stream.has_ended()
     }
 
     fn lost(&self, error: StreamError) -> StreamLoss<StreamError> {
@@ -172,6 +158,18 @@ impl RequestStream for Http2Stream {
 
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         self.stream.poll_incoming(cx)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stream.has_ended()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.stream.release(bytes);
+    }
+
+    fn widen(&self) {
+        self.stream.raise_window(WANTED_WINDOW);
     }
 
     fn is_local(error: &StreamError) -> bool {

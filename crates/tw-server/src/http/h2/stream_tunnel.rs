@@ -11,7 +11,7 @@ use tw_connect::ReadOutcome;
 use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::Buffers;
 
-use super::Http2Stream;
+use super::stream::Http2Stream;
 use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
 
 /// A stream as a connection.

@@ -19,5 +19,3 @@ mod transport_priority;
 mod write_order;
 
 pub(crate) use self::conn::Http3Connection;
-pub use self::stream::Http3Stream;
-use self::stream_tunnel::Http3StreamTunnel;

@@ -22,8 +22,9 @@ use tw_log::Level;
 use tw_quic::StreamId;
 use tw_rt::Deadline;
 
+use super::Http3Connection;
 use super::conn::{PIECE_MIN, READ_MAX, ReadOutcome, WAITING_MAX, closed};
-use super::{Http3Connection, Http3Stream};
+use super::stream::Http3Stream;
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::streams::{

@@ -16,8 +16,9 @@ use tw_http3::{ConnectionError, ErrorCode, Incoming, Stream, StreamError};
 use tw_net::{Addr, TcpInfo};
 use tw_quic::StreamId;
 
-use super::{Http3Connection, Http3StreamTunnel};
+use super::Http3Connection;
 use super::conn::stream_id;
+use super::stream_tunnel::Http3StreamTunnel;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::memory_share::Hold;
@@ -27,7 +28,7 @@ use crate::http::streams::{
 };
 
 /// A request and the stream it came by.
-pub struct Http3Stream {
+pub(crate) struct Http3Stream {
     /// The connection it belongs to.
     pub(crate) conn: Rc<Http3Connection>,
     stream: Stream,
@@ -126,15 +127,6 @@ impl Http3Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns true if the client has ended its side and everything was taken. The end often arrives behind the last bytes.
-    pub(crate) fn has_ended(&self) -> bool {
-        if self.stream.wants_bytes() {
-            // If there are bytes, they are parsed when they are wanted.
-            let _ = self.conn.poll_read(self.id, &mut Context::from_waker(Waker::noop()));
-        }
-        self.stream.has_ended()
-    }
-
     fn lost(&self, error: StreamError) -> StreamLoss<StreamError> {
         StreamLoss { stream: self.id.value(), error }
     }
@@ -229,6 +221,15 @@ impl RequestStream for Http3Stream {
             }
             ready!(self.conn.poll_read(self.id, cx));
         }
+    }
+
+    /// The end often arrives behind the last bytes.
+    fn has_ended(&self) -> bool {
+        if self.stream.wants_bytes() {
+            // If there are bytes, they are parsed when they are wanted.
+            let _ = self.conn.poll_read(self.id, &mut Context::from_waker(Waker::noop()));
+        }
+        self.stream.has_ended()
     }
 
     fn is_local(error: &StreamError) -> bool {

@@ -10,7 +10,7 @@ use tw_connect::ReadOutcome;
 use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::Buffers;
 
-use super::Http3Stream;
+use super::stream::Http3Stream;
 use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
 
 /// Bytes of one data frame, and of those that the transport has not taken.

@@ -213,7 +213,7 @@ impl Pull for StoredBody {
 
 impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
-        let event_loop = r.client().event_loop.clone();
+        let event_loop = r.client().event_loop.core().clone();
         let disk = self.disk.clone();
         let dir = self.dir.clone();
         let room = SpillTarget { disk, dir, naming: Naming::Named, event_loop: Some(event_loop) };

@@ -43,8 +43,7 @@ enum Into {
 pub(crate) fn check_announced_size(r: &mut Request) -> Option<u16> {
     let max = r.plan().core.client_body.max_size;
     let length = match &r.body.source {
-        Source::H1(input) => input.announced(),
-        Source::Stream(input) => input.announced(),
+        Source::Client(body) => body.input().announced(),
         Source::None | Source::Stored(_) | Source::Taken => 0,
     };
     if max == 0 || length <= max || r.body.state == BodyState::Refused {
@@ -90,7 +89,7 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     }
     let disk = disk(r)?;
     let dir = r.plan().core.client_body.temp_path.clone();
-    let event_loop = r.client().event_loop.clone();
+    let event_loop = r.client().event_loop.core().clone();
     let room = SpillTarget { disk, dir, naming: Naming::Named, event_loop: Some(event_loop) };
     let Request { body, costs, .. } = &mut *r;
     body.buffer.claim_file();
@@ -176,7 +175,7 @@ impl Storing {
             || r.plan().prepared.has(vars::NAMED_BODY_FILE);
         let naming = if is_named { Naming::Named } else { Naming::Nameless };
         let dir = settings.temp_path.clone();
-        let event_loop = Some(r.client().event_loop.clone());
+        let event_loop = Some(r.client().event_loop.core().clone());
         Ok(Self { room: SpillTarget { disk, dir, naming, event_loop }, into, most, is_logged: false })
     }
 
@@ -349,8 +348,8 @@ fn malformed(r: &mut Request) -> u16 {
 /// Discards the received part of a body that its handler did not read. The error is the status for a malformed body, after which
 /// the connection is closed.
 pub(crate) fn discard(r: &mut Request) -> Result<(), u16> {
-    let Source::H1(input) = &mut r.body.source else { return Ok(()) };
-    match input.skip() {
+    let Source::Client(body) = &mut r.body.source else { return Ok(()) };
+    match body.discard() {
         Ok(()) => Ok(()),
         Err(error) => Err(failed(r, BodyError::Client(error))),
     }
@@ -362,8 +361,8 @@ pub(crate) async fn drain(r: &mut Request) -> Drained {
     match &mut r.body.source {
         source if source.is_broken() => Drained::No,
         source if !source.is_pending() => Drained::Yes,
-        Source::H1(input) => Box::pin(input.drain(lingering.time, lingering.timeout)).await,
-        Source::None | Source::Stream(_) | Source::Stored(_) | Source::Taken => Drained::No,
+        Source::Client(body) => Box::pin(body.drain(lingering.time, lingering.timeout)).await,
+        Source::None | Source::Stored(_) | Source::Taken => Drained::No,
     }
 }
 

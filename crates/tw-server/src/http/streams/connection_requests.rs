@@ -11,7 +11,8 @@ use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
-use super::{BodyStream, ConnectionSettings, ReceivedHead, RequestStream, serve_request};
+use super::serve_request::serve_request;
+use super::{ConnectionSettings, ReceivedHead, RequestStream};
 use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
 use crate::http::client::Client;
 use crate::http::lifecycle;
@@ -85,7 +86,6 @@ impl<'c> ConnectionRequests<'c> {
     pub(crate) fn serve<S>(&mut self, stream: Rc<S>, head: ReceivedHead, cx: &mut Context<'_>)
     where
         S: RequestStream + 'static,
-        BodyStream: From<Rc<S>>,
     {
         let client = self.client;
         let protocol = S::PROTOCOL.holder();

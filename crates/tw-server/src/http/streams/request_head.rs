@@ -1,6 +1,7 @@
 //! A list of fields, or a request line, becomes the head of a request, within the limits of its server.
 
 use std::fmt;
+use std::rc::Rc;
 
 use tw_fields::{FieldSection, MalformedReason, Pseudo as Which};
 use tw_http::{
@@ -8,12 +9,12 @@ use tw_http::{
 };
 use tw_log::{Level, Text};
 
-use super::stream_body::Expects;
-use super::{BodyStream, Intent, ReceivedHead, StreamBody, StreamProtocol};
+use super::stream_body::{Expects, StreamBody};
+use super::{Intent, ReceivedHead, RequestStream, StreamProtocol};
 use crate::http::generation::{ListenGroup, Server};
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
-use crate::http::request_body::Source;
+use crate::http::request_body::{ClientBody, Source};
 use crate::http::start::choose_server;
 
 /// The server of the host does not speak the protocol of the connection (RFC 9110, section 15.5.20).
@@ -108,14 +109,14 @@ fn is_spoken(
 }
 
 /// Begins the body that follows the head of `r`.
-pub(crate) fn begin_body(stream: BodyStream, r: &mut Request) {
+pub(crate) fn begin_body<S: RequestStream + 'static>(stream: Rc<S>, r: &mut Request) {
     let length = match r.head.framing() {
         Framing::None => return,
         Framing::Length(length) => Some(length),
         Framing::Chunked => None,
     };
     let expects = if r.head.expect_continue() { Expects::Continue } else { Expects::Nothing };
-    r.body.begin(Source::Stream(Box::new(StreamBody::new(stream, length, expects))));
+    r.body.begin(Source::Client(ClientBody::new(StreamBody::new(stream, length, expects))));
 }
 
 fn read(

@@ -61,6 +61,15 @@ pub(crate) trait RequestStream: Sized {
     /// Returns the next part of the request after its head; `None` at the end.
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, Self::Error>>;
 
+    /// Returns true if the client has ended its side and everything was taken.
+    fn has_ended(&self) -> bool;
+
+    /// Notes that received bytes were taken, if the transport does not count them itself: the client may send as many again.
+    fn release(&self, _bytes: usize) {}
+
+    /// Lets the client send more ahead from now on, if the window is not always of its full size.
+    fn widen(&self) {}
+
     /// Returns true if this end has reset the stream because of this error.
     fn is_local(error: &Self::Error) -> bool;
 

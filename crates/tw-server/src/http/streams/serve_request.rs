@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::request_head::{self, BAD_REQUEST};
-use super::{BodyStream, Intent, ReceivedHead, RequestStream};
+use super::{Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::memory_share::Hold;
 use crate::http::request::{Request, RequestWire};
@@ -12,7 +12,6 @@ use crate::http::request::{Request, RequestWire};
 pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead, memory: Hold)
 where
     S: RequestStream + 'static,
-    BodyStream: From<Rc<S>>,
 {
     let client = stream.client().clone();
     let mut active = ActiveRequest::new(&client, RequestWire::new(stream.clone()), memory);
@@ -31,8 +30,7 @@ where
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
 fn take_head<S>(stream: &Rc<S>, r: &mut Request, received: &ReceivedHead) -> Result<(), u16>
 where
-    S: RequestStream,
-    BodyStream: From<Rc<S>>,
+    S: RequestStream + 'static,
 {
     let taken = request_head::take(r, received, S::PROTOCOL);
     if let Some(priority) = r.head.field("Priority") {
@@ -40,7 +38,7 @@ where
     }
     match taken {
         Ok(()) => match request_head::intent(received) {
-            Intent::Answer => request_head::begin_body(stream.clone().into(), r),
+            Intent::Answer => request_head::begin_body(stream.clone(), r),
             intent @ Intent::Tunnel => stream.state().set_intent(intent),
         },
         Err(BAD_REQUEST) => stream.state().set_malformed(),

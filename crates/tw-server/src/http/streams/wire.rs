@@ -7,8 +7,8 @@ use std::time::Duration;
 use tw_base::memory::MemoryHolder;
 use tw_net::{Addr, TcpInfo};
 
-use super::send_response::{send_early_hints, send_response};
 use super::RequestStream;
+use super::send_response::{send_early_hints, send_response};
 use crate::http::body::Body;
 use crate::http::client_gone::ClientGone;
 use crate::http::local_future::LocalFuture;
