@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tw_core::event_loop::{INPUT_SIZE, LoopCore, copy_received};
+use tw_core::event_loop::{INPUT_SIZE, copy_received};
 use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
@@ -227,12 +227,8 @@ impl BodyInput for Http1Body {
         self.conn.read_deadline.borrow_mut().poll_elapsed(cx)
     }
 
-    fn event_loop(&self) -> &LoopCore {
-        &self.conn.client.event_loop
-    }
-
-    fn copied(&self) -> usize {
-        self.buffer.len() - self.taken
+    fn charge_turn(&self) -> bool {
+        self.conn.client.event_loop.budget.may_copy(self.buffer.len() - self.taken)
     }
 
     fn received(&self) -> u64 {

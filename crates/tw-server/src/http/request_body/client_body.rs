@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_core::event_loop::LoopCore;
 
 use super::{BodyLimits, BodyProgress, Drained, InputError};
 use crate::http::client_wait::{ClientWait, WaitLimits};
@@ -44,12 +43,9 @@ pub trait BodyInput {
     /// Ready when the timeout of the wait is over.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Loop of the client.
-    fn event_loop(&self) -> &LoopCore;
-
-    /// Bytes that the loop has copied to receive what was not taken.
-    fn copied(&self) -> usize {
-        0
+    /// Charges received bytes to the turn of the loop. Returns false if other tasks have to run before more is done.
+    fn charge_turn(&self) -> bool {
+        true
     }
 
     /// Bytes of the body that were taken.
@@ -182,7 +178,9 @@ impl<I: BodyInput + ?Sized> ClientBody<I> {
                 Piece::NeedMore => self.receive(want, limits.wait()).await?,
             }
             // A client that sends faster than it is read does not keep the loop.
-            self.input.event_loop().budget.spend(self.input.copied()).await;
+            if !self.input.charge_turn() {
+                tw_rt::yield_now().await;
+            }
         }
     }
 
@@ -274,3 +272,6 @@ impl<I: BodyInput + ?Sized> ClientBody<I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_core::event_loop::LoopCore;
 use tw_rt::Deadline;
 
 use super::{BodyPart, RequestStream};
@@ -180,10 +179,6 @@ impl<S: RequestStream> BodyInput for StreamBody<S> {
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deadline.poll_elapsed(cx)
-    }
-
-    fn event_loop(&self) -> &LoopCore {
-        &self.stream.client().event_loop
     }
 
     fn received(&self) -> u64 {
