@@ -11,7 +11,7 @@ use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
     admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
-    request_body, subrequest,
+    request_body, streams, subrequest,
 };
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -33,6 +33,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             "HTTP/3",
             [http3::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS, quic::LIMITS].concat(),
         ),
+        ("HTTP/2 and HTTP/3", streams::LIMITS.to_vec()),
         ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", [tw_http::origin::LIMITS, tw_http::fields::LIMITS].concat()),

@@ -15,6 +15,10 @@ use super::client::Client;
 /// Bytes read at once.
 const LINGER_READ: usize = 16 << 10;
 
+/// Time that an idle connection waits for a request when its loop stops, and then, half closed, for its client to close it. A
+/// request that is on its way is answered, and its client told that it is the last one.
+pub(crate) const LAST_WAIT: Duration = Duration::from_millis(500);
+
 /// Shuts down the sending side, then reads and ignores further bytes of the client: for `time` in all, at most
 /// `timeout` between two reads.
 pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: Duration, timeout: Duration) {

@@ -14,22 +14,36 @@ mod request_head;
 mod request_stream;
 mod response_head;
 mod send_response;
+mod serve_connection;
 mod serve_request;
 mod stream_body;
+mod stream_end;
 mod stream_loss;
+#[cfg(test)]
+mod tests;
 mod tunnel_input;
 mod wire;
 mod write_buffer;
 
 pub(super) use self::body_part::BodyPart;
-pub(super) use self::client_cost::{Abuse, ClientCost, FLOOD_ALLOWANCE, RESETS_MAX};
+pub(super) use self::client_cost::{Abuse, ClientCost};
 pub(super) use self::connection_end::{EndReason, log_end};
 pub(super) use self::connection_requests::{ConnectionRequests, IdleEnd};
 pub(super) use self::connection_settings::ConnectionSettings;
 pub(super) use self::intent::Intent;
-pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY, UPDATES_MAX};
+pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY};
 pub(super) use self::protocol::StreamProtocol;
 pub(super) use self::received_head::ReceivedHead;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
+pub(super) use self::serve_connection::{StreamConnection, serve_connection};
+pub(super) use self::stream_end::ResetReason;
 pub(super) use self::stream_loss::StreamLoss;
 pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};
+
+tw_base::limits! {
+    /// Limits of connections that have streams.
+    pub(crate) const LIMITS;
+
+    use client_cost::LIMITS;
+    use priority_updates::LIMITS;
+}

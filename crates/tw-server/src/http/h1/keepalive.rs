@@ -7,10 +7,7 @@ use std::time::Duration;
 use tw_core::event_loop::{EvictableConnection, LevelGuard};
 
 use super::Http1Connection;
-
-/// Time that an idle connection waits for a request when its loop stops, and then, half closed, for its client to close it. A
-/// request that is on its way is answered, with `Connection: close`.
-pub(crate) const LAST_WAIT: Duration = Duration::from_millis(500);
+use crate::http::lingering_close::LAST_WAIT;
 
 /// End of the wait of an idle connection.
 pub(super) enum Woken {

@@ -17,7 +17,6 @@ pub(crate) mod serve;
 mod wire;
 
 pub use self::conn::Http1Connection;
-pub(crate) use self::keepalive::LAST_WAIT;
 
 #[cfg(test)]
 pub(crate) use self::body::begin_body;

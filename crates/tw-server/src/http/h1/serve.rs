@@ -14,12 +14,12 @@ use tw_base::memory::MemoryHolder;
 
 use super::Http1Connection;
 use super::body::{begin_body, end_body};
-use super::keepalive::{LAST_WAIT, Woken};
+use super::keepalive::Woken;
 use super::request_head::{self, ReadHead};
 use crate::config::location::LingeringClose;
 use crate::http::admission::{self, Admission, Verdict};
 use crate::http::lifecycle::{self, ActiveRequest};
-use crate::http::lingering_close::linger_close;
+use crate::http::lingering_close::{LAST_WAIT, linger_close};
 use crate::http::local_future::boxed;
 use crate::http::request::{After, Request, RequestWire};
 use crate::http::request_body::{self, Drained};

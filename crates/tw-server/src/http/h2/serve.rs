@@ -7,30 +7,30 @@
 //!            │                                   │
 //!            └─ graceful shutdown: GOAWAY ───────┴─ idle for too long, or evicted: GOAWAY → (lingering) close
 //! ```
-//! Limits of clients are here and in `tw-http2` ([`LIMITS`]); a client that exceeds one gets GOAWAY, with one line in the error log.
+//! Limits of clients are here and in `tw-http2` ([`LIMITS`]), and in `streams`; a client that exceeds one gets GOAWAY, with one line in the error log.
 
-use std::future::poll_fn;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tw_core::event_loop::LevelGuard;
 use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
+use tw_log::Level;
 use tw_net::Transport;
 use tw_rt::Deadline;
 
 use super::Http2Connection;
+use super::protocol::PROTOCOL;
 use super::settings::{CONNECTION_WINDOW, Http2Settings, OUT_MAX};
 use super::stream::{Http2Stream, WANTED_WINDOW};
 use super::stream_scheduler::{MADE_MAX, WAITING_MAX};
 use crate::http::client::Client;
-use crate::http::h1::LAST_WAIT;
-use crate::http::lingering_close::linger_close;
+use crate::http::lingering_close::{LAST_WAIT, linger_close};
 use crate::http::streams::{
-    Abuse, ConnectionRequests, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX, ReceivedHead, StreamProtocol,
-    UPDATES_MAX, log_end,
+    Abuse, ConnectionRequests, EndReason, IdleEnd, ReceivedHead, StreamConnection, StreamProtocol, log_end,
+    serve_connection,
 };
-use crate::metrics::HttpVersion;
 
 tw_base::limits! {
     /// Limits of HTTP/2 connections.
@@ -48,12 +48,6 @@ tw_base::limits! {
     constant bytes WAITING_MAX, "no more of them is made; each stream finishes the piece that it makes";
     /// Bytes of responses in HTTP/2 that a loop has made before their connections have tried to write them.
     constant bytes MADE_MAX, "no more are made until some have";
-    /// Streams of one connection of HTTP/2 whose priority its client changes (PRIORITY_UPDATE).
-    constant count UPDATES_MAX, "the oldest one has the priority that its request has asked for";
-    /// Bytes of frames beyond eight times those of heads and bodies: settings, pings, priorities, empty frames.
-    constant bytes FLOOD_ALLOWANCE, "the connection is closed (ENHANCE_YOUR_CALM)";
-    /// Requests that a client takes back before they are answered, beyond as many as it lets be answered.
-    constant count RESETS_MAX, "the connection is closed (ENHANCE_YOUR_CALM)";
 }
 
 /// End of a connection.
@@ -84,40 +78,12 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 async fn run(conn: Rc<Http2Connection>) {
     let _open = LevelGuard::new(&conn.client.event_loop.tally.open_http2);
     let mut state = ConnectionState::new(&conn);
-    let end = poll_fn(|cx| state.poll(cx)).await;
-    let ConnectionState { stage, mut requests, .. } = state;
-    requests.end_idle();
-    conn.give_up_turns();
-    if let Some(reason) = end_reason(&end, requests.is_empty()) {
-        log_end(|level, text| conn.client.log(level, text), StreamProtocol::H2, &reason);
-    }
-    conn.frames.set_driver(None);
-    conn.frames.fail(match end {
-        End::Over | End::Panicked => ConnectionError::Closed,
-        End::Broken(error) | End::Failed(error) => error,
-        End::Stalled => io::Error::from(io::ErrorKind::TimedOut).into(),
-    });
-    requests.finish().await;
-    let was_announced = stage != Stage::Open && matches!(end, End::Over);
+    let end = serve_connection(&mut state).await;
+    let was_announced = state.stage != Stage::Open && matches!(end, End::Over);
     if was_announced || matches!(end, End::Broken(ConnectionError::Local(..))) {
         // Bytes that the client sends before it has read GOAWAY would reset the connection, and GOAWAY with it.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
-}
-
-/// Reason for the error log; `None` if the end is ordinary or was logged when it happened.
-fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
-    Some(match end {
-        End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
-        End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
-        // A client may close a connection without requests.
-        End::Broken(ConnectionError::Closed) if is_idle => return None,
-        End::Broken(ConnectionError::Closed) => EndReason::ClosedByClient,
-        End::Broken(ConnectionError::Io(_, Some(errno))) => EndReason::ReceiveFailed(*errno),
-        End::Failed(ConnectionError::Io(_, Some(errno))) => EndReason::SendFailed(*errno),
-        End::Broken(error) | End::Failed(error) => EndReason::Other(error),
-        End::Stalled => EndReason::TimedOut,
-    })
 }
 
 /// State of a connection.
@@ -146,6 +112,48 @@ struct ConnectionState<'c> {
     transferred: u64,
 }
 
+impl<'c> StreamConnection<'c> for ConnectionState<'c> {
+    const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
+    type End = End;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.poll_end(cx)
+    }
+
+    fn requests(&mut self) -> &mut ConnectionRequests<'c> {
+        &mut self.requests
+    }
+
+    fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
+        Some(match end {
+            End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
+            End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
+            // A client may close a connection without requests.
+            End::Broken(ConnectionError::Closed) if is_idle => return None,
+            End::Broken(ConnectionError::Closed) => EndReason::ClosedByClient,
+            End::Broken(ConnectionError::Io(_, Some(errno))) => EndReason::ReceiveFailed(*errno),
+            End::Failed(ConnectionError::Io(_, Some(errno))) => EndReason::SendFailed(*errno),
+            End::Broken(error) | End::Failed(error) => EndReason::Other(error),
+            End::Stalled => EndReason::TimedOut,
+        })
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.conn.client.log(level, message);
+    }
+
+    fn close(&mut self, end: &End) {
+        let conn = self.conn;
+        conn.give_up_turns();
+        conn.frames.set_driver(None);
+        conn.frames.fail(match end {
+            End::Over | End::Panicked => ConnectionError::Closed,
+            End::Broken(error) | End::Failed(error) => *error,
+            End::Stalled => io::Error::from(io::ErrorKind::TimedOut).into(),
+        });
+    }
+}
+
 impl<'c> ConnectionState<'c> {
     fn new(conn: &'c Rc<Http2Connection>) -> Self {
         Self {
@@ -159,7 +167,8 @@ impl<'c> ConnectionState<'c> {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Serves what is there to be done. Ready at the end of the connection.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let conn = self.conn;
         // Frames that streams add from here on leave in this turn.
         conn.frames.set_driver(None);
@@ -241,7 +250,7 @@ impl<'c> ConnectionState<'c> {
             Stage::Draining if self.late < self.conn.settings.streams_max => self.late += 1,
             Stage::Draining | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
-        if self.requests.count_request(HttpVersion::Http2) {
+        if self.requests.count_request(&PROTOCOL) {
             self.send_goaway();
         }
         self.requests.serve(Http2Stream::new(self.conn.clone(), stream), ReceivedHead::Fields(list), cx);
@@ -258,7 +267,7 @@ impl<'c> ConnectionState<'c> {
     }
 
     /// Tells the client that the connection ends now.
-    fn close(&mut self, reason: ErrorCode) {
+    fn begin_close(&mut self, reason: ErrorCode) {
         if self.stage != Stage::Closing {
             self.stage = Stage::Closing;
             self.requests.end_idle();
@@ -272,12 +281,8 @@ impl<'c> ConnectionState<'c> {
             Abuse::Flood => "http2 flood detected",
             Abuse::Resets => "client took back too many requests",
         };
-        log_end(
-            |level, text| self.conn.client.log(level, text),
-            StreamProtocol::H2,
-            &EndReason::Other(&text),
-        );
-        self.close(ErrorCode::ENHANCE_YOUR_CALM);
+        log_end(|level, message| self.log(level, message), &PROTOCOL, &EndReason::Other(&text));
+        self.begin_close(ErrorCode::ENHANCE_YOUR_CALM);
     }
 
     // DIFF(nginx): frames that begin no stream do not make the idle time longer.
@@ -304,8 +309,8 @@ impl<'c> ConnectionState<'c> {
         }
         let Poll::Ready(end) = self.requests.poll_idle_end(cx) else { return };
         if end == IdleEnd::TimedOut && conn.cost.received() < PREFACE.len() as u64 {
-            log_end(|level, text| conn.client.log(level, text), StreamProtocol::H2, &EndReason::TimedOut);
+            log_end(|level, message| self.log(level, message), &PROTOCOL, &EndReason::TimedOut);
         }
-        self.close(ErrorCode::NO_ERROR);
+        self.begin_close(ErrorCode::NO_ERROR);
     }
 }

@@ -25,11 +25,11 @@ pub(super) struct Http2Settings {
 impl Http2Settings {
     /// Settings of the server whose name the client has sent, else of the default server.
     pub(super) fn of(client: &Client) -> Option<Self> {
-        ConnectionSettings::of(client, |shared, http2| Self {
+        ConnectionSettings::of(client, |shared, server| Self {
             shared,
-            streams_max: http2.streams_max,
-            window: http2.body_preread_size,
-            recv_buffer_size: http2.recv_buffer_size,
+            streams_max: server.http2.streams_max,
+            window: server.http2.body_preread_size,
+            recv_buffer_size: server.http2.recv_buffer_size,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,12 +12,15 @@ use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, Stream
 use tw_net::{Addr, TcpInfo};
 
 use super::Http2Connection;
+use super::protocol::PROTOCOL;
 use super::stream_scheduler::{StreamPriority, WAITING_MAX, waiting_max};
 use super::stream_tunnel::Http2StreamTunnel;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::send_error::SendError;
-use crate::http::streams::{Progress, RequestStream, StreamLoss, StreamProtocol, StreamState};
+use crate::http::streams::{
+    ClientCost, Progress, RequestStream, ResetReason, StreamLoss, StreamProtocol, StreamState,
+};
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
 /// file, while the next one comes.
@@ -92,7 +95,7 @@ impl Http2Stream {
 }
 
 impl RequestStream for Http2Stream {
-    const PROTOCOL: StreamProtocol = StreamProtocol::H2;
+    const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
     const FILE_PIECE_MAX: usize = WAITING_MAX;
     type Permit = SendPermit;
     type Error = StreamError;
@@ -126,30 +129,30 @@ impl RequestStream for Http2Stream {
         self.priority.set_from_response(value);
     }
 
-    fn refuse(&self) {
-        self.conn.cost.count_end(false);
-        self.conn.scheduler.forget(self.priority.id);
-        if self.state.set_progress(Progress::Over) != Progress::Over {
-            self.stream.reset(ErrorCode::REFUSED_STREAM);
-        }
+    fn cost(&self) -> &ClientCost {
+        &self.conn.cost
     }
 
-    // DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1).
-    fn end(&self, is_complete: bool, status: u16) {
-        let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
-        self.conn.cost.count_end(!is_complete && is_gone);
+    fn forget(&self) {
         self.conn.scheduler.forget(self.priority.id);
-        if self.state.set_progress(Progress::Over) == Progress::Over || is_gone {
-            return;
-        }
-        // DIFF(nginx): also for content and trailers that were not read.
-        if self.state.is_malformed() || self.stream.is_malformed() {
-            self.stream.reset_malformed();
-        } else if !is_complete {
-            // As in nginx, a client that was too slow has violated the protocol.
-            let reason = if status == 408 { ErrorCode::PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
-            self.stream.reset(reason);
-        }
+    }
+
+    fn reset(&self, reason: ResetReason) {
+        self.stream.reset(match reason {
+            ResetReason::Refused => ErrorCode::REFUSED_STREAM,
+            ResetReason::TooSlow => ErrorCode::PROTOCOL_ERROR,
+            ResetReason::Incomplete => ErrorCode::INTERNAL_ERROR,
+        });
+    }
+
+    // DIFF(nginx): also for content and trailers that were not read.
+    fn is_malformed(&self) -> bool {
+        self.state.is_malformed() || self.stream.is_malformed()
+    }
+
+    /// The reset cuts the response, too.
+    fn end_malformed(&self, _: Option<ResetReason>) {
+        self.stream.reset_malformed();
     }
 
     fn tunnel(self: &Rc<Self>, frame_size: usize) -> Http2StreamTunnel {

@@ -8,9 +8,10 @@
 //!            │                                   │
 //!            └─ graceful shutdown: GOAWAY, then a last one ─┴─ idle for too long, or evicted → responses arrive, close
 //! ```
-//! Limits of clients are here and in `tw-http3` ([`LIMITS`]); a client that exceeds one gets CONNECTION_CLOSE, with one line in the error
+//! Limits of clients are here and in `tw-http3` ([`LIMITS`]), and in `streams`; a client that exceeds one gets CONNECTION_CLOSE, with one line in the error
 //! log.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -24,14 +25,14 @@ use tw_rt::Deadline;
 
 use super::Http3Connection;
 use super::conn::{PIECE_MIN, READ_MAX, ReadOutcome, WAITING_MAX, closed};
+use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
 use crate::http::client::Client;
-use crate::http::h1::LAST_WAIT;
+use crate::http::lingering_close::LAST_WAIT;
 use crate::http::streams::{
-    Abuse, ConnectionRequests, ConnectionSettings, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX,
-    ReceivedHead, StreamProtocol, UPDATES_MAX, log_end,
+    Abuse, ConnectionRequests, ConnectionSettings, EndReason, IdleEnd, ReceivedHead, StreamConnection,
+    StreamProtocol, serve_connection,
 };
-use crate::metrics::HttpVersion;
 
 /// Least time between the two GOAWAY frames: requests that were sent before the first one had arrived arrive until then.
 const GOAWAY_WAIT_MIN: Duration = Duration::from_millis(50);
@@ -44,12 +45,6 @@ tw_base::limits! {
     /// Limits of HTTP/3 connections.
     pub(crate) const LIMITS;
 
-    /// Streams of one connection of HTTP/3 whose priority its client changes (PRIORITY_UPDATE).
-    constant count UPDATES_MAX, "the oldest one has the priority that its request has asked for";
-    /// Bytes in HTTP/3 beyond eight times those of heads and bodies: settings, priorities, empty and unknown frames.
-    constant bytes FLOOD_ALLOWANCE, "the connection is closed (H3_EXCESSIVE_LOAD)";
-    /// Requests in HTTP/3 that a client takes back before they are answered, beyond as many as it lets be answered.
-    constant count RESETS_MAX, "the connection is closed (H3_EXCESSIVE_LOAD)";
     /// Bytes of one stream of HTTP/3 that were read and not yet parsed.
     constant bytes READ_MAX, "the client has to wait (flow control)";
     /// Bytes of all responses of a connection of HTTP/3 that its transport has not taken; 16 KiB while less than half of
@@ -80,44 +75,9 @@ pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
 async fn run(conn: Rc<Http3Connection>) {
     let _open = LevelGuard::new(&conn.client.event_loop.tally.open_http3);
     let mut state = ConnectionState::new(&conn);
-    let end = poll_fn(|cx| state.poll(cx)).await;
-    let ConnectionState { mut requests, .. } = state;
-    requests.end_idle();
-    if let Some(reason) = end_reason(&end, requests.is_empty()) {
-        log_end(|level, text| conn.log(level, text), StreamProtocol::H3, &reason);
-    }
-    conn.frames.set_driver(None);
-    let (code, reason) = match end {
-        End::Over => (ErrorCode::NO_ERROR, ""),
-        End::Broken(ConnectionError::Local(code, action)) => (code, action),
-        End::Broken(_) => (ErrorCode::NO_ERROR, ""),
-        End::Panicked => (ErrorCode::INTERNAL_ERROR, ""),
-    };
-    conn.quic.close(code.into(), reason.as_bytes());
-    conn.frames.fail(match end {
-        End::Over | End::Panicked => ConnectionError::Closed,
-        End::Broken(error) => error,
-    });
-    requests.finish().await;
+    serve_connection(&mut state).await;
     // A loop that ends waits for its connections, but not for its endpoints.
     poll_fn(|cx| conn.quic.poll_close_sent(cx)).await;
-}
-
-/// Reason for the error log; `None` if the end is ordinary or was logged when it happened.
-fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
-    Some(match end {
-        End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
-        End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
-        // A client may leave a connection without requests.
-        End::Broken(
-            ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR) | ConnectionError::TimedOut,
-        ) if is_idle => return None,
-        End::Broken(ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR)) => {
-            EndReason::ClosedByClient
-        }
-        End::Broken(ConnectionError::TimedOut) => EndReason::TimedOut,
-        End::Broken(error) => EndReason::Other(error),
-    })
 }
 
 /// State of a connection.
@@ -161,6 +121,57 @@ struct ConnectionState<'c> {
     last_goaway: Deadline,
 }
 
+impl<'c> StreamConnection<'c> for ConnectionState<'c> {
+    const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
+    type End = End;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.poll_end(cx)
+    }
+
+    fn requests(&mut self) -> &mut ConnectionRequests<'c> {
+        &mut self.requests
+    }
+
+    fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
+        Some(match end {
+            End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
+            End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
+            // A client may leave a connection without requests.
+            End::Broken(
+                ConnectionError::Closed
+                | ConnectionError::Peer(ErrorCode::NO_ERROR)
+                | ConnectionError::TimedOut,
+            ) if is_idle => return None,
+            End::Broken(ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR)) => {
+                EndReason::ClosedByClient
+            }
+            End::Broken(ConnectionError::TimedOut) => EndReason::TimedOut,
+            End::Broken(error) => EndReason::Other(error),
+        })
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.conn.log(level, message);
+    }
+
+    fn close(&mut self, end: &End) {
+        let conn = self.conn;
+        conn.frames.set_driver(None);
+        let (code, reason) = match end {
+            End::Over => (ErrorCode::NO_ERROR, ""),
+            End::Broken(ConnectionError::Local(code, action)) => (*code, *action),
+            End::Broken(_) => (ErrorCode::NO_ERROR, ""),
+            End::Panicked => (ErrorCode::INTERNAL_ERROR, ""),
+        };
+        conn.quic.close(code.into(), reason.as_bytes());
+        conn.frames.fail(match end {
+            End::Over | End::Panicked => ConnectionError::Closed,
+            End::Broken(error) => *error,
+        });
+    }
+}
+
 impl<'c> ConnectionState<'c> {
     fn new(conn: &'c Rc<Http3Connection>) -> Self {
         Self {
@@ -177,7 +188,8 @@ impl<'c> ConnectionState<'c> {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Serves what is there to be done. Ready at the end of the connection.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let conn = self.conn;
         conn.frames.set_driver(None);
         if conn.client.event_loop.connections.is_stopping() {
@@ -336,7 +348,7 @@ impl<'c> ConnectionState<'c> {
         if self.stage == Stage::Closing {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
-        if self.requests.count_request(HttpVersion::Http3) {
+        if self.requests.count_request(&PROTOCOL) {
             self.send_goaway();
         }
         self.requests.serve(Http3Stream::new(self.conn.clone(), stream), head, cx);
@@ -367,7 +379,7 @@ impl<'c> ConnectionState<'c> {
             Stage::Open => {}
             // The last GOAWAY is due soon.
             Stage::FirstGoaway => return,
-            Stage::LastGoaway | Stage::Closing => return self.close(self.conn.settings.send_timeout),
+            Stage::LastGoaway | Stage::Closing => return self.begin_close(self.conn.settings.send_timeout),
         }
         if !self.requests.is_idle() {
             self.requests.begin_idle(self.requests.idle_timeout());
@@ -377,7 +389,7 @@ impl<'c> ConnectionState<'c> {
             self.pending.shrink_to_fit();
         }
         if let Poll::Ready(end) = self.requests.poll_idle_end(cx) {
-            self.close(match end {
+            self.begin_close(match end {
                 IdleEnd::TimedOut => self.conn.settings.send_timeout,
                 IdleEnd::Evicted => LAST_WAIT,
             });
@@ -386,7 +398,7 @@ impl<'c> ConnectionState<'c> {
     }
 
     /// Closes the connection once its responses have arrived, or this time is over.
-    fn close(&mut self, time: Duration) {
+    fn begin_close(&mut self, time: Duration) {
         self.stage = Stage::Closing;
         self.requests.end_idle();
         self.conn.frames.settle_goaway();

@@ -18,13 +18,14 @@ use tw_quic::StreamId;
 
 use super::Http3Connection;
 use super::conn::stream_id;
+use super::protocol::PROTOCOL;
 use super::stream_tunnel::Http3StreamTunnel;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::memory_share::Hold;
 use crate::http::send_error::SendError;
 use crate::http::streams::{
-    Progress, RequestStream, StreamLoss, StreamProtocol, StreamState, UNSET_PRIORITY,
+    ClientCost, Progress, RequestStream, ResetReason, StreamLoss, StreamProtocol, StreamState, UNSET_PRIORITY,
 };
 
 /// A request and the stream it came by.
@@ -143,7 +144,7 @@ impl Http3Stream {
 }
 
 impl RequestStream for Http3Stream {
-    const PROTOCOL: StreamProtocol = StreamProtocol::H3;
+    const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
     const FILE_PIECE_MAX: usize = SCRATCH_SIZE;
     type Permit = WritePermit;
     type Error = StreamError;
@@ -178,31 +179,31 @@ impl RequestStream for Http3Stream {
         self.set_priority(self.priority.get().with(value));
     }
 
-    fn refuse(&self) {
-        self.conn.cost.count_end(false);
-        self.conn.forget(self.id.value());
-        if self.state.set_progress(Progress::Over) != Progress::Over {
-            self.stream.reset(ErrorCode::REQUEST_REJECTED);
-        }
+    fn cost(&self) -> &ClientCost {
+        &self.conn.cost
     }
 
-    // DIFF(nginx): a malformed request is answered, and the rest of it is refused with H3_MESSAGE_ERROR (RFC 9114 section 4.1.2).
-    fn end(&self, is_complete: bool, status: u16) {
-        let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
-        self.conn.cost.count_end(!is_complete && is_gone);
+    fn forget(&self) {
         self.conn.forget(self.id.value());
-        let was_over = self.state.set_progress(Progress::Over) == Progress::Over;
-        if is_gone {
-            return;
-        }
-        if self.state.is_malformed() {
-            self.stream.set_malformed();
-        }
-        if !was_over && !is_complete {
-            // As in nginx, a client that was too slow has violated the protocol.
-            let is_slow = status == 408;
-            let code = if is_slow { ErrorCode::GENERAL_PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
-            self.stream.reset(code);
+    }
+
+    fn reset(&self, reason: ResetReason) {
+        self.stream.reset(match reason {
+            ResetReason::Refused => ErrorCode::REQUEST_REJECTED,
+            ResetReason::TooSlow => ErrorCode::GENERAL_PROTOCOL_ERROR,
+            ResetReason::Incomplete => ErrorCode::INTERNAL_ERROR,
+        });
+    }
+
+    fn is_malformed(&self) -> bool {
+        self.state.is_malformed()
+    }
+
+    /// The rest of the message is refused; a response that is complete stays.
+    fn end_malformed(&self, cut: Option<ResetReason>) {
+        self.stream.set_malformed();
+        if let Some(reason) = cut {
+            self.reset(reason);
         }
     }
 

@@ -2,13 +2,20 @@
 
 use std::cell::Cell;
 
-/// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
-pub(crate) const FLOOD_ALLOWANCE: u64 = 1 << 20;
 /// Number of bytes that may be transferred for one of a head or a body (as in nginx).
 const FLOOD_FACTOR: u64 = 8;
-// DIFF(nginx): there is no such limit.
-/// Requests that a client may cancel before they are answered, beyond as many as it has let be answered.
-pub(crate) const RESETS_MAX: u64 = 100;
+
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes in HTTP/2 and HTTP/3 beyond eight times those of heads and bodies: settings, pings, priorities, empty and unknown frames.
+    ///
+    /// As in nginx.
+    const FLOOD_ALLOWANCE: u64 = 1 << 20, bytes, "the connection is closed (ENHANCE_YOUR_CALM, H3_EXCESSIVE_LOAD)";
+    /// Requests in HTTP/2 and HTTP/3 that a client takes back before they are answered, beyond as many as it lets be answered.
+    const RESETS_MAX: u64 = 100, count, "the connection is closed (ENHANCE_YOUR_CALM, H3_EXCESSIVE_LOAD)";
+}
 
 /// Counters of a connection.
 #[derive(Default)]
@@ -66,6 +73,7 @@ impl ClientCost {
         self.received.get() + self.sent.get()
     }
 
+    // DIFF(nginx): there is no limit of canceled requests.
     /// Returns the abuse of the client, if its limit is passed. `payload` is the size of the heads and bodies that it has sent.
     pub(crate) fn abuse(&self, payload: u64) -> Option<Abuse> {
         if self.transferred() / FLOOD_FACTOR > payload + self.responses.get() + FLOOD_ALLOWANCE {

@@ -26,7 +26,7 @@ pub(crate) enum EndReason<'a> {
 /// Writes the reason into the error log of the connection, by `log`.
 pub(crate) fn log_end(
     log: impl FnOnce(Level, fmt::Arguments<'_>),
-    protocol: StreamProtocol,
+    protocol: &StreamProtocol,
     reason: &EndReason<'_>,
 ) {
     log(Level::Info, format_args!("{reason} while processing {protocol} connection"));

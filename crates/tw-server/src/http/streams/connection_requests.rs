@@ -12,12 +12,12 @@ use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::serve_request::serve_request;
-use super::{ConnectionSettings, ReceivedHead, RequestStream};
+use super::stream_end::refuse;
+use super::{ConnectionSettings, ReceivedHead, RequestStream, StreamProtocol};
 use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
 use crate::http::client::Client;
 use crate::http::lifecycle;
 use crate::http::local_future::LocalFuture;
-use crate::metrics::HttpVersion;
 
 /// Requests of a connection. One that has to wait is a task of its own.
 pub(crate) struct ConnectionRequests<'c> {
@@ -72,11 +72,11 @@ impl<'c> ConnectionRequests<'c> {
     }
 
     /// Counts a request that begins. Returns true if it is the last one that the connection may have.
-    pub(crate) fn count_request(&mut self, version: HttpVersion) -> bool {
+    pub(crate) fn count_request(&mut self, protocol: &StreamProtocol) -> bool {
         self.end_idle();
         let client = self.client;
         let keepalive = &self.settings.keepalive;
-        lifecycle::count_request(client, version);
+        lifecycle::count_request(client, protocol.counted_as);
         keepalive.timeout.is_zero()
             || client.requests.get() >= keepalive.requests
             || tw_rt::clock::now().saturating_duration_since(client.accepted) > keepalive.time
@@ -88,7 +88,7 @@ impl<'c> ConnectionRequests<'c> {
         S: RequestStream + 'static,
     {
         let client = self.client;
-        let protocol = S::PROTOCOL.holder();
+        let protocol = S::PROTOCOL.holder;
         match admission::verdict(client, protocol) {
             Verdict::Begin if self.held_back.is_empty() => {
                 let memory = admission::hold_request(client, protocol);
@@ -102,7 +102,7 @@ impl<'c> ConnectionRequests<'c> {
                         Some(Box::pin(serve_request(stream, head, memory)) as LocalFuture<'static, ()>)
                     }
                     Admission::Refused => {
-                        stream.refuse();
+                        refuse(&*stream);
                         None
                     }
                 };
@@ -116,7 +116,7 @@ impl<'c> ConnectionRequests<'c> {
             }
             Verdict::Refuse => {
                 admission::count_refused(client);
-                stream.refuse();
+                refuse(&*stream);
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::http2::Http2;
 use crate::config::location::KeepAlive;
 use crate::http::client::Client;
+use crate::http::generation::Server;
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
@@ -23,7 +23,7 @@ pub(crate) struct ConnectionSettings {
 
 impl ConnectionSettings {
     /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
-    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2) -> T) -> Option<T> {
+    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Server) -> T) -> Option<T> {
         let generation = client.event_loop.generation();
         let group = client.group(&generation)?;
         let server = generation.server(client.named_server(group));
@@ -37,6 +37,6 @@ impl ConnectionSettings {
             header_timeout: server.settings.client_header_timeout,
             send_timeout: core.send.timeout,
         };
-        Some(make(shared, &server.http2))
+        Some(make(shared, server))
     }
 }

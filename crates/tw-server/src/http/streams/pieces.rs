@@ -92,7 +92,7 @@ impl PieceReader {
 pub(crate) fn response_body(
     r: &mut Request,
     intent: Intent,
-    protocol: StreamProtocol,
+    protocol: &StreamProtocol,
     mut body: Body,
 ) -> Result<Body, SendError> {
     if matches!(body, Body::Upgraded(_)) {

@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 
 use tw_http::Priority;
 
-/// Priorities that a client may change before and while their streams are open.
-pub(crate) const UPDATES_MAX: usize = 128;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Streams of one connection of HTTP/2 or HTTP/3 whose priority its client changes (PRIORITY_UPDATE), before and while they are open.
+    const UPDATES_MAX: usize = 128, count, "the oldest one has the priority that its request has asked for";
+}
 
 /// Priority of a stream whose client has set none: such streams share the connection.
 pub(crate) const UNSET_PRIORITY: Priority = Priority { urgency: 3, incremental: true };

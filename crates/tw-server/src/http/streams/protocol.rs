@@ -1,50 +1,32 @@
-//! Protocols that have streams.
+//! Description of a protocol that has streams. Each protocol has one of its own.
 
 use std::fmt;
 
 use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
+use super::ReceivedHead;
+use crate::http::generation::{ListenGroup, Server};
+use crate::metrics::HttpVersion;
+
 /// Protocol of a connection that has streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamProtocol {
-    /// HTTP/2.
-    H2,
-    /// HTTP/3.
-    H3,
-}
-
-impl StreamProtocol {
+pub(crate) struct StreamProtocol {
+    /// Name in the error log.
+    pub(crate) name: &'static str,
     /// Name in debug lines.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::H2 => "http2",
-            Self::H3 => "http3",
-        }
-    }
-
-    /// Protocol for the account of memory.
-    pub(crate) fn holder(self) -> MemoryHolder {
-        match self {
-            Self::H2 => MemoryHolder::Http2,
-            Self::H3 => MemoryHolder::Http3,
-        }
-    }
-
+    pub(crate) debug_name: &'static str,
     /// Version in request lines.
-    pub(super) fn version(self) -> Version {
-        match self {
-            Self::H2 => Version::HTTP_2,
-            Self::H3 => Version::HTTP_3,
-        }
-    }
+    pub(crate) version: Version,
+    /// Version in metrics.
+    pub(crate) counted_as: HttpVersion,
+    /// Protocol for the account of memory.
+    pub(crate) holder: MemoryHolder,
+    /// Returns true if a server speaks the protocol with the sender of such a head at this address.
+    pub(crate) is_spoken: fn(&ReceivedHead, &ListenGroup, &Server) -> bool,
 }
 
 impl fmt::Display for StreamProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::H2 => "HTTP/2",
-            Self::H3 => "HTTP/3",
-        })
+        f.write_str(self.name)
     }
 }

@@ -11,7 +11,7 @@ use tw_log::{Level, Text};
 
 use super::stream_body::{Expects, StreamBody};
 use super::{Intent, ReceivedHead, RequestStream, StreamProtocol};
-use crate::http::generation::{ListenGroup, Server};
+use crate::http::generation::ListenGroup;
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{ClientBody, Source};
@@ -42,7 +42,7 @@ fn is_connect(list: &FieldSection) -> bool {
 }
 
 /// Takes a head over. The error is the status of a request that goes no further, which has been logged.
-pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: StreamProtocol) -> Result<(), u16> {
+pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: &StreamProtocol) -> Result<(), u16> {
     let generation = r.generation().clone();
     let Some(group) = r.client().group(&generation) else {
         // A reload took the address away.
@@ -72,7 +72,7 @@ pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: StreamPro
         uri.args.extend_from_slice(head.args());
         return Err(wrong.status());
     }
-    if !is_spoken(protocol, received, group, generation.server(r.route.server)) {
+    if !(protocol.is_spoken)(received, group, generation.server(r.route.server)) {
         r.log(
             Level::Info,
             format_args!(
@@ -94,20 +94,6 @@ pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: StreamPro
     }
 }
 
-/// Returns true if a server speaks the protocol with clients of this address.
-fn is_spoken(
-    protocol: StreamProtocol,
-    received: &ReceivedHead,
-    group: &ListenGroup,
-    server: &Server,
-) -> bool {
-    match (protocol, received) {
-        (StreamProtocol::H2, _) => group.speaks_http2(server),
-        (StreamProtocol::H3, ReceivedHead::Fields(_)) => server.http3.is_on,
-        (StreamProtocol::H3, ReceivedHead::Line(_)) => server.http3.has_hq,
-    }
-}
-
 /// Begins the body that follows the head of `r`.
 pub(crate) fn begin_body<S: RequestStream + 'static>(stream: Rc<S>, r: &mut Request) {
     let length = match r.head.framing() {
@@ -123,7 +109,7 @@ fn read(
     r: &mut Request,
     list: &FieldSection,
     group: &ListenGroup,
-    protocol: StreamProtocol,
+    protocol: &StreamProtocol,
 ) -> Result<(), Wrong> {
     let generation = r.generation().clone();
     let authority = list.pseudo(Which::Authority);
@@ -132,7 +118,7 @@ fn read(
         method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
         target: list.pseudo(Which::Path).unwrap_or_default(),
         authority,
-        version: protocol.version(),
+        version: protocol.version,
     };
     let begun = r.head.begin_list(&pseudo, &generation.server(r.route.server).head);
     if authority.is_some() && r.head.host().is_some() {

@@ -12,7 +12,7 @@ use tw_fields::{FieldWriter, Incoming};
 use tw_net::{Addr, TcpInfo};
 use tw_rt::Deadline;
 
-use super::{BodyPart, Intent, StreamProtocol};
+use super::{BodyPart, ClientCost, Intent, ResetReason, StreamProtocol};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::request_body::InputError;
@@ -21,7 +21,7 @@ use crate::http::send_error::SendError;
 /// Stream of a request.
 pub(crate) trait RequestStream: Sized {
     /// Protocol of the connection.
-    const PROTOCOL: StreamProtocol;
+    const PROTOCOL: &'static StreamProtocol;
     /// Bytes of a file that are read for one piece at most.
     const FILE_PIECE_MAX: usize;
     /// Permit to make and send a piece of the response. Other streams wait until it is dropped.
@@ -52,11 +52,20 @@ pub(crate) trait RequestStream: Sized {
     /// Takes over the priority of a response, which overrides that of the request (RFC 9218 section 8).
     fn set_response_priority(&self, value: &[u8]);
 
-    /// Refuses the request, of which nothing was done: its client may send it again (RFC 9113 section 8.7, RFC 9114 section 4.1.1).
-    fn refuse(&self);
+    /// Cost that the client has caused on its connection.
+    fn cost(&self) -> &ClientCost;
 
-    /// Ends the stream: a response that is not complete is cut.
-    fn end(&self, is_complete: bool, status: u16);
+    /// Forgets the priority of the stream, which has ended.
+    fn forget(&self);
+
+    /// Resets the stream.
+    fn reset(&self, reason: ResetReason);
+
+    /// Returns true if the message of the client is malformed, read or not.
+    fn is_malformed(&self) -> bool;
+
+    /// Ends the stream of a malformed message, whose response is complete unless it is `cut`.
+    fn end_malformed(&self, cut: Option<ResetReason>);
 
     /// Returns the next part of the request after its head; `None` at the end.
     fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, Self::Error>>;

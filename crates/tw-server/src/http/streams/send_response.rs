@@ -167,7 +167,7 @@ impl<S: RequestStream> Sending<S> {
 
     /// Sends the head; `ends` if the response has no body.
     fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
-        let name = S::PROTOCOL.name();
+        let name = S::PROTOCOL.debug_name;
         let status = r.response.status;
         r.debug(format_args!("{name} response: {status}, {:?}", r.response.content_length));
         if !matches!(status, 200..=999) {

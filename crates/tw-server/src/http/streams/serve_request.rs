@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::request_head::{self, BAD_REQUEST};
+use super::stream_end::end;
 use super::{Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::memory_share::Hold;
@@ -23,7 +24,7 @@ where
     let head = take_head(&stream, r, &received);
     drop(received);
     lifecycle::serve(r, head).await;
-    stream.end(r.costs.sent.complete, r.response.status);
+    end(&*stream, r.costs.sent.complete, r.response.status);
     active.finish(&client.event_loop);
 }
 

@@ -44,7 +44,7 @@ impl<S: RequestStream + 'static> Wire<Request, Body> for S {
     }
 
     fn holder(&self) -> MemoryHolder {
-        S::PROTOCOL.holder()
+        S::PROTOCOL.holder
     }
 
     fn local_addr(&self) -> Option<Addr> {
