@@ -62,6 +62,8 @@ pub(crate) enum Command {
     HashPassword(Option<Vec<u8>>),
     /// Say how to use `hash-password`.
     HashPasswordHelp,
+    /// Show what the reference says about a name.
+    Reference(Vec<u8>),
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
 }
@@ -130,7 +132,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
     }
 }
 
-/// `help`, perhaps with the name of a command.
+/// `help`, perhaps with the name of a command, directive, variable, metric or module.
 fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let command = match words.next().as_deref() {
         None => {
@@ -147,7 +149,8 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
         Some(b"help") => return parse_help(std::iter::empty()),
-        Some(other) => return Err(invalid(other)),
+        Some(option @ [b'-', ..]) => return Err(invalid(option)),
+        Some(name) => Command::Reference(name.to_vec()),
     };
     words.next().map_or(Ok(command), |word| Err(invalid(&word)))
 }

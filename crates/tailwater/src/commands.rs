@@ -7,6 +7,7 @@ pub(crate) mod explain;
 pub(crate) mod fleet_commands;
 pub(crate) mod hash_password;
 pub(crate) mod proxy;
+pub(crate) mod reference;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod tls;

@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Ok(Command::CacheHelp) => help(&commands::version::cache_help()),
         Ok(Command::Trust(options)) => commands::trust::trust(&options),
         Ok(Command::HashPassword(user)) => commands::hash_password::hash_password(user.as_deref()),
+        Ok(Command::Reference(name)) => commands::reference::reference(&name),
         Ok(Command::Top(words)) => commands::top::top(words),
         Ok(Command::ServeHelp) => help(&commands::version::serve_help()),
         Ok(Command::ProxyHelp) => help(&commands::version::proxy_help()),

@@ -147,6 +147,7 @@ fn words_of_top_are_those_of_another_program() {
     assert_eq!(parsed("top"), words(&[]));
     assert_eq!(parsed("top --once 8000 -x"), words(&["--once", "8000", "-x"]));
     assert_eq!(parsed("help top"), words(&["--help"]));
+    assert_eq!(parsed("help proxy_pass"), Ok(Command::Reference(b"proxy_pass".to_vec())));
 }
 
 #[test]
@@ -326,7 +327,7 @@ fn mistakes() {
         ("--explains", "invalid option: \"--explains\""),
         ("-s", "option \"-s\" requires parameter"),
         ("-s restart", "invalid option: \"-s restart\""),
-        ("help me", "invalid option: \"me\""),
+        ("help -x", "invalid option: \"-x\""),
         ("help serve me", "invalid option: \"me\""),
         ("serve a b", "invalid option: \"b\""),
         ("serve -x", "invalid option: \"-x\""),

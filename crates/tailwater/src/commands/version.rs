@@ -156,7 +156,7 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet word [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet word [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n       tailwater help [name]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to look into the directory of\n\
@@ -164,7 +164,8 @@ pub(crate) fn text(show: Show) -> String {
                  tailwater fleet --help; to trust the certificates of serve --tls\n\
                  localhost: tailwater trust --help; to hash a password for\n\
                  auth_basic_user_file: tailwater hash-password --help; to watch a running server:\n\
-                 tailwater top --help\n\n",
+                 tailwater top --help; to look up a directive, $variable or metric:\n\
+                 tailwater help proxy_pass\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );

@@ -1,10 +1,12 @@
 //! `docs/limits.md`
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tw_base::limit::{Bound, Limit, Unit};
 
-use crate::{MODULES, anchor, cell, check, heading};
+use crate::directives::link;
+use crate::{MODULES, cell, check, heading};
 
 const INTRO: &str = "\
 Every loop, queue and buffer that a client, a disk or the configuration can fill has a limit. Limits with a directive can
@@ -35,10 +37,10 @@ fn value(value: u64, unit: Unit) -> String {
 
 fn row(limit: &Limit, out: &mut String) {
     let (default, set_by) = match limit.bound {
-        Bound::Directive(name) => (default_of(name), format!("[{name}](directives.md#{})", anchor(name))),
+        Bound::Directive(name) => (default_of(name), format!("[{name}]({})", link(name))),
         Bound::Parameter(name, parameter, default) => {
             default_of(name);
-            (format!("`{default}`"), format!("[{name}](directives.md#{}) `{parameter}`", anchor(name)))
+            (format!("`{default}`"), format!("[{name}]({}) `{parameter}`", link(name)))
         }
         Bound::Constant(name, number, unit) => (value(number, unit), format!("constant `{name}`")),
     };
@@ -46,9 +48,8 @@ fn row(limit: &Limit, out: &mut String) {
         .unwrap();
 }
 
-#[test]
-fn limits_are_documented() {
-    let mut out = format!("# Limits\n\n{INTRO}\n");
+/// Title and limits of each part.
+fn all() -> impl Iterator<Item = (&'static str, Vec<Limit>)> {
     let core = tw_server::limits::core().into_iter();
     let modules =
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
@@ -57,15 +58,24 @@ fn limits_are_documented() {
     let is_http =
         |name: &str| tw_server::load::modules(tw_modules::MODULES).any(|module| module.name == name);
     let of_stream = tw_stream::load::modules(tw_modules::STREAM_MODULES)
-        .filter(|module| !is_http(module.name))
+        .filter(move |module| !is_http(module.name))
         .map(|module| (module.name, module.limits().to_vec()));
-    for (title, limits) in core
-        .chain(sessions)
-        .chain(mail)
-        .chain(modules)
-        .chain(of_stream)
-        .filter(|(_, limits)| !limits.is_empty())
-    {
+    core.chain(sessions).chain(mail).chain(modules).chain(of_stream).filter(|(_, limits)| !limits.is_empty())
+}
+
+/// Names of the directives that set a limit.
+pub(crate) fn directives_of_limits() -> BTreeSet<&'static str> {
+    let name = |limit: Limit| match limit.bound {
+        Bound::Directive(name) | Bound::Parameter(name, ..) => Some(name),
+        Bound::Constant(..) => None,
+    };
+    all().flat_map(|(_, limits)| limits).filter_map(name).collect()
+}
+
+#[test]
+fn limits_are_documented() {
+    let mut out = format!("# Limits\n\n{INTRO}\n");
+    for (title, limits) in all() {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")
             .unwrap();

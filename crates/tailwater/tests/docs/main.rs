@@ -24,7 +24,9 @@ mod variables;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use tw_reference::MODULES;
 
 /// The first line of every document.
 const HEAD: &str =
@@ -33,16 +35,19 @@ const HEAD: &str =
 /// Note for files whose format has comments of its own.
 const NOTE: &str = "Made by `cargo xtask docs` from the records in the code. Changes belong there.";
 
-/// Modules of each protocol.
-const MODULES: tw_app::Modules = tw_app::Modules {
-    http: tw_modules::MODULES,
-    stream: tw_modules::STREAM_MODULES,
-    mail: tw_modules::MAIL_MODULES,
-};
-
 /// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
 fn check(name: &str, text: &str) {
     check_file(&format!("docs/{name}"), &format!("{HEAD}{}\n", text.trim_end()));
+}
+
+/// Folder of the documents.
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// True if the files are to be written.
+fn updates() -> bool {
+    std::env::var_os("UPDATE").is_some_and(|value| !value.is_empty())
 }
 
 /// Checks any file of the repository, with all its text.
@@ -52,7 +57,7 @@ fn check_file(name: &str, text: &str) {
     if written == text {
         return;
     }
-    if std::env::var_os("UPDATE").is_some_and(|value| !value.is_empty()) {
+    if updates() {
         fs::write(&path, text).unwrap();
         return;
     }

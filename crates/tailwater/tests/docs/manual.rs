@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use tw_base::command_line::Opt;
 use tw_conf::context_words;
 
-use crate::directives::{Chapter, chapters};
 use crate::options::{
     CACHE_ABOUT, CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, FLEET_ABOUT, HASH_PASSWORD,
     HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
     TRUST_ABOUT,
 };
 use crate::{NOTE, check_file, ingress_options, top_options};
+use tw_reference::directives::{Chapter, chapters};
 
 /// Directory of relative names, and the configuration file, of a build without settings of its own; packages put
 /// theirs in their place.
@@ -109,7 +109,8 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater fleet\n\\fIword\\fR [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
-    writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
+    writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater help\n[\\fIname\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
     out.push_str(

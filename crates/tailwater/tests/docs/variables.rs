@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tw_conf::NginxVariables;
-use tw_core::vars::{VarDef, VarKind};
+use tw_reference::variables::{VariableChapter, chapters};
 
 use crate::{cell, check, names, rows};
 
@@ -21,71 +20,11 @@ All variables by module. Write `$name` or `${name}` in every directive whose arg
   `tailwater -t` notes this.
 ";
 
-/// A variable of any protocol.
-struct Variable {
-    name: &'static str,
-    is_family: bool,
-    is_settable: bool,
-    doc: &'static str,
-}
-
-impl Variable {
-    fn of<S>(def: &'static VarDef<S>) -> Self {
-        let is_family = matches!(def.get, VarKind::Family(_));
-        let mut changeable = NginxVariables::HTTP.changeable().chain(NginxVariables::STREAM.changeable());
-        let is_settable = def.assign.is_some() || changeable.any(|name| name == def.name);
-        Self { name: def.name, is_family, is_settable, doc: def.doc }
-    }
-}
-
-/// Adds variables to a chapter. One that several protocols have stands there once.
-fn add(
-    chapters: &mut Vec<(&'static str, Vec<Variable>)>,
-    title: &'static str,
-    variables: impl Iterator<Item = Variable>,
-) {
-    let at = chapters.iter().position(|(known, _)| *known == title).unwrap_or_else(|| {
-        chapters.push((title, Vec::new()));
-        chapters.len() - 1
-    });
-    for variable in variables {
-        let list = &mut chapters[at].1;
-        if list.iter().all(|known| known.name != variable.name) {
-            list.push(variable);
-        }
-    }
-}
-
-/// Title and variables of every module.
-fn chapters() -> Vec<(&'static str, Vec<Variable>)> {
-    let mut chapters = Vec::new();
-    let core = tw_server::http::variables::VARIABLES.iter().copied().flatten();
-    add(&mut chapters, "core", core.map(Variable::of));
-    for module in tw_server::load::modules(tw_modules::MODULES) {
-        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
-    }
-    let core = tw_stream::variables::VARIABLES.iter().copied().flatten();
-    add(&mut chapters, "stream_core", core.map(Variable::of));
-    for module in tw_stream::load::modules(tw_modules::STREAM_MODULES) {
-        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
-    }
-    let core = tw_mail::variables::VARIABLES.iter().copied().flatten();
-    add(&mut chapters, "mail_core", core.map(Variable::of));
-    for module in tw_mail::load::modules(tw_modules::MAIL_MODULES) {
-        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
-    }
-    chapters.retain(|(_, variables)| !variables.is_empty());
-    for (_, variables) in &mut chapters {
-        variables.sort_by_key(|variable| variable.name);
-    }
-    chapters
-}
-
 #[test]
 fn variables_are_documented() {
     let chapters = chapters();
     let ours: BTreeSet<_> =
-        chapters.iter().flat_map(|(_, list)| list).map(|variable| variable.name).collect();
+        chapters.iter().flat_map(|chapter| &chapter.variables).map(|variable| variable.name).collect();
     let mut missing: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     let mut theirs = BTreeSet::new();
     for (module, name) in rows(NGINX) {
@@ -115,7 +54,7 @@ fn variables_are_documented() {
         names(&only_ours, "$")
     )
     .unwrap();
-    for (title, variables) in &chapters {
+    for VariableChapter { title, variables } in &chapters {
         writeln!(out, "## Module {title}\n\n| variable | settable | meaning |\n|---|---|---|").unwrap();
         for variable in variables {
             let family = if variable.is_family { "*name*" } else { "" };

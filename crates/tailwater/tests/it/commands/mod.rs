@@ -1,7 +1,8 @@
-//! Commands that need no configuration file: `tailwater serve`, `proxy`, `trust`, `cache`, `hash-password` and `top`.
+//! Commands that need no configuration file: `tailwater serve`, `proxy`, `trust`, `cache`, `hash-password`, `help` and `top`.
 
 mod cache;
 mod hash_password;
+mod help;
 mod local_authority;
 mod proxy;
 mod proxy_with_apps;

@@ -1,0 +1,66 @@
+//! Longer texts about directives, written by hand: the files of the folder `directives`.
+//!
+//! A file is Markdown. A heading `## NAME` begins the text about a directive of the module. Links are relative to the folder
+//! `docs/directives`, into which the generated pages are written.
+
+macro_rules! texts {
+    ($($module:literal)*) => {
+        /// Module and text of each file.
+        const TEXTS: &[(&str, &str)] = &[
+            $(($module, include_str!(concat!("../directives/", $module, ".md")))),*
+        ];
+    };
+}
+
+texts! {
+    "proxy"
+}
+
+/// Mark at the beginning of the line of a heading.
+const HEADING: &str = "\n## ";
+
+/// Names of modules that have a file.
+pub fn modules() -> impl Iterator<Item = &'static str> {
+    TEXTS.iter().map(|(module, _)| *module)
+}
+
+/// Names and texts of the directives in the file of a module, in their order.
+pub fn sections(module: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let file = TEXTS.iter().find(|(title, _)| *title == module).map_or("", |(_, text)| text);
+    // The part before the first heading says what the file is.
+    file.split(HEADING).skip(1).map(|section| {
+        let (name, text) = section.split_once('\n').unwrap_or((section, ""));
+        (name.trim(), text.trim())
+    })
+}
+
+/// Text about a directive.
+pub fn find(module: &str, name: &str) -> Option<&'static str> {
+    sections(module).find(|(title, _)| *title == name).map(|(_, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::directives::chapters;
+
+    #[test]
+    fn texts_are_about_directives_of_their_module() {
+        let chapters = chapters();
+        for module in super::modules() {
+            let chapter = chapters.iter().find(|chapter| chapter.title == module);
+            let chapter =
+                chapter.unwrap_or_else(|| panic!("directives/{module}.md: there is no such module"));
+            let mut names = BTreeSet::new();
+            for (name, text) in super::sections(module) {
+                let is_known = chapter.directives.iter().any(|directive| directive.name == name);
+                assert!(is_known, "directives/{module}.md: the module has no directive \"{name}\"");
+                assert!(names.insert(name), "directives/{module}.md: two texts about \"{name}\"");
+                assert!(!text.is_empty(), "directives/{module}.md: no text about \"{name}\"");
+                let fences = text.lines().filter(|line| line.starts_with("```")).count();
+                assert_eq!(fences % 2, 0, "directives/{module}.md: an example of \"{name}\" does not end");
+            }
+        }
+    }
+}
