@@ -92,14 +92,14 @@ fn similar_name(name: &str) -> Option<String> {
     if let Some(variable) = lower.strip_prefix('$') {
         let names = variables::chapters().into_iter().flat_map(|chapter| chapter.variables);
         let names: Vec<_> = names.map(|variable| variable.name).collect();
-        return nearest(variable, names.into_iter()).map(|name| format!("${name}"));
+        return nearest(variable, names).map(|name| format!("${name}"));
     }
     let mut names = Vec::new();
     for chapter in directives::chapters() {
         names.push(chapter.title);
         names.extend(chapter.directives.iter().map(|directive| directive.name));
     }
-    nearest(&lower, names.into_iter()).map(str::to_owned)
+    nearest(&lower, names).map(str::to_owned)
 }
 
 /// Markdown as plain text: links become their text, examples are indented.

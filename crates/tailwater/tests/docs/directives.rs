@@ -202,7 +202,7 @@ fn directives_are_documented() {
         writeln!(out, "- **[{title}](directives/{title}.md)**: {}", links.join(", ")).unwrap();
         check(&format!("directives/{title}.md"), &page(chapter, &mentions));
     }
-    out.push_str("\n");
+    out.push('\n');
     remove_others(&chapters);
     out.push_str("## Not supported yet\n\n");
     out.push_str("What nginx sells and does not publish is in *italics*.\n\n");
