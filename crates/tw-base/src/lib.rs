@@ -1,4 +1,4 @@
-//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, random numbers, options of commands, words
+//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, names with a prefix, random numbers, options of commands, words
 //! about faults on purpose, the account of memory, a mutex, a cell and a slab.
 //! A type is added here only if two crates need it that must not depend on each other.
 
@@ -12,6 +12,7 @@ pub mod hist;
 pub mod limit;
 pub mod memory;
 pub mod num;
+mod prefixed_name;
 mod rng;
 mod slab;
 
@@ -21,5 +22,6 @@ pub use fatal_cell::{FatalCell, FatalRefMut};
 pub use fatal_mutex::{FatalMutex, FatalMutexGuard};
 pub use hist::Histogram;
 pub use limit::Limit;
+pub use prefixed_name::PrefixedName;
 pub use rng::Rng;
 pub use slab::Slab;

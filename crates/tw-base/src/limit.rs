@@ -2,6 +2,8 @@
 //!
 //! A record stands beside the code that keeps the limit, in a list called `LIMITS`, which [`limits!`](crate::limits) makes.
 
+use crate::PrefixedName;
+
 /// Limit of one loop, queue or buffer that a peer, a disk or a configuration can fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
@@ -154,6 +156,43 @@ pub const fn join<const COUNT: usize>(parts: &[&[Limit]]) -> [Limit; COUNT] {
         part += 1;
     }
     all
+}
+
+/// Names of the directives of `limits` with a prefix, for [`with_names`]; `N` is the number of limits.
+///
+/// # Panics
+/// `N` is another number, or one of the limits is a constant.
+pub const fn names<const N: usize>(prefix: &str, limits: &[Limit]) -> [PrefixedName; N] {
+    assert!(limits.len() == N, "each limit has one name");
+    let mut names = [PrefixedName::EMPTY; N];
+    let mut at = 0;
+    while at < N {
+        names[at] = match limits[at].bound {
+            Bound::Directive(name) | Bound::Parameter(name, ..) => PrefixedName::new(prefix, name),
+            Bound::Constant(..) => panic!("a constant has no prefix"),
+        };
+        at += 1;
+    }
+    names
+}
+
+/// These limits, of directives that have other names.
+///
+/// # Panics
+/// `N` is not the number of limits.
+pub const fn with_names<const N: usize>(limits: &[Limit], names: &'static [PrefixedName; N]) -> [Limit; N] {
+    let mut renamed: [Limit; N] = join(&[limits]);
+    let mut at = 0;
+    while at < N {
+        let name = names[at].as_str();
+        renamed[at].bound = match renamed[at].bound {
+            Bound::Directive(_) => Bound::Directive(name),
+            Bound::Parameter(_, parameter, default) => Bound::Parameter(name, parameter, default),
+            constant @ Bound::Constant(..) => constant,
+        };
+        at += 1;
+    }
+    renamed
 }
 
 /// Name behind the last `::` of a path, for [`limits!`](crate::limits).

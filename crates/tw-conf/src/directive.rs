@@ -120,6 +120,8 @@ impl DirectiveInfo {
 pub mod record {
     use std::marker::PhantomData;
 
+    use tw_base::PrefixedName;
+
     use super::{Args, Contexts, Directive, DirectiveInfo};
 
     /// A directive of any kind.
@@ -159,6 +161,35 @@ pub mod record {
             (at, to) = (at + 1, to + 1);
         }
         joined
+    }
+
+    /// Names of the records of `lists` with a prefix, for [`with_names`]; `N` is the [`count`] of the records.
+    pub const fn names<R: 'static, const N: usize>(
+        prefix: &str,
+        lists: &[&[Directive<R>]],
+    ) -> [PrefixedName; N] {
+        let records = joined::<R, N>(lists);
+        let mut names = [PrefixedName::EMPTY; N];
+        let mut at = 0;
+        while at < N {
+            names[at] = PrefixedName::new(prefix, records[at].name);
+            at += 1;
+        }
+        names
+    }
+
+    /// The records of `lists` as one list, with these names: modules whose directives differ in a prefix share the records.
+    pub const fn with_names<R: 'static, const N: usize>(
+        lists: &[&[Directive<R>]],
+        names: &'static [PrefixedName; N],
+    ) -> [Directive<R>; N] {
+        let mut records = joined::<R, N>(lists);
+        let mut at = 0;
+        while at < N {
+            records[at].name = names[at].as_str();
+            at += 1;
+        }
+        records
     }
 
     /// The `N` records of `lists`, without setters, as one list; `N` is their number.

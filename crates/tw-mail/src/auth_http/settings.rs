@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, MAIL, MAIL_SERVER, Setting, Word, record};
+use tw_base::PrefixedName;
+use tw_conf::{Args, ConfError, Contexts, Directive, MAIL, MAIL_SERVER, Setting, Word, record};
 use tw_connect::UpstreamGroup;
+use tw_connect::tls_directives::UpstreamTlsDirectives;
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_block;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
@@ -81,21 +83,25 @@ const OWN: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.timeout.set_msec(node)),
 ];
 
-const TLS: &[Directive<Raw>] = tw_connect::upstream_tls_directives!(
-    "auth_http_",
-    "ngx_mail_auth_http_module",
-    "host of auth_http",
-    MAIL | MAIL_SERVER,
-    raw => raw.tls
-);
+impl UpstreamTlsDirectives for Raw {
+    const MODULE: &'static str = "ngx_mail_auth_http_module";
+    const TLS_NAME: &'static str = "host of auth_http";
+    const TLS_CONTEXTS: Contexts = ALL;
+
+    fn upstream_tls(&mut self) -> &mut RawUpstreamTls {
+        &mut self.tls
+    }
+}
+
+static TLS_NAMES: [PrefixedName; Raw::TLS.len()] = record::names("auth_http_", &[Raw::TLS]);
 
 const LISTS: &[&[Directive<Raw>]] = &[OWN, &NEW_TLS];
 
 /// Records of TLS, which nginx does not have here.
-const NEW_TLS: [Directive<Raw>; TLS.len()] = {
-    let mut records: [Directive<Raw>; TLS.len()] = record::joined(&[TLS]);
+const NEW_TLS: [Directive<Raw>; TLS_NAMES.len()] = {
+    let mut records = record::with_names(&[Raw::TLS], &TLS_NAMES);
     let mut at = 0;
-    while at < TLS.len() {
+    while at < records.len() {
         #[expect(
             clippy::indexing_slicing,
             reason = "a constant expression, which is checked by the compiler"

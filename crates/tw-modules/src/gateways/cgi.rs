@@ -6,26 +6,20 @@
 
 pub(crate) mod address;
 mod health_check;
+mod language;
 pub(crate) mod params;
 
 use std::sync::Arc;
 
-use tw_conf::{
-    Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
-};
+use tw_base::Limit;
+use tw_conf::{ConfError, Directive, Span};
 use tw_connect::upstream_tls::TlsProtocol;
-use tw_core::module::Settings;
-use tw_core::reach::Reach;
 use tw_http::{Framing, Method};
 use tw_log::{Level, Text};
-use tw_server::config::location::Location;
-use tw_server::http::Http;
 use tw_server::http::cache::{self, Lookup, SentBody};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
@@ -33,134 +27,16 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateways::pass_module::{self, PassModule};
+use crate::gateways::pass_module::PassModule;
 
-use address::{AddressDestination, AddressScheme, PassAddress, RawPassAddress};
+use address::{AddressDestination, PassAddress};
 use health_check::CgiHealthCheck;
-use params::{Params, RawParam, RequestParams};
+pub(crate) use language::{Language, Raw, param, pass, without_effect};
+use params::{Params, RequestParams};
 
 /// Default key of cached responses.
 // DIFF(nginx): without a key, nginx takes all responses of a location for the same.
 const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
-
-/// Protocol of an application server.
-pub(crate) trait Language: Sized + Send + Sync + 'static {
-    /// Properties of this kind of gateway.
-    const KIND: ProxyKind;
-    /// Schemes that an address may have; the first is that of addresses without one.
-    const SCHEMES: &'static [AddressScheme];
-    /// Framing of the request body.
-    const FRAMING: BodyFraming;
-    /// Set if a body of unknown length may be passed on.
-    const TAKES_ANY_LENGTH: bool;
-    /// All records.
-    const DIRECTIVES: &'static [Directive<Raw<Self>>];
-    /// Variables of the protocol.
-    const VARIABLES: &'static [VarDef] = &[];
-    /// The limits of its directives.
-    const LIMITS: &'static [tw_base::Limit];
-
-    /// Settings of the protocol as written.
-    type Raw: Default + 'static;
-    /// Parser of responses.
-    type Codec: Codec + Clone;
-
-    /// Resolves settings as written.
-    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
-
-    /// Installs the variables at a location. `passed` is the position of the pass directive there, and its parameters.
-    fn install(&self, _passed: Option<(Span, &Params)>, _plan: &mut Plan) {}
-
-    /// Text that is sent before the body of `r`.
-    ///
-    /// # Errors
-    /// The parameters are too many; the text is for the log.
-    fn head(&self, r: &Request, sent: &RequestParams<'_>) -> Result<Vec<u8>, String>;
-
-    /// Text as of [`head`](Self::head), with the end of an empty body; and the framing of a body that follows.
-    ///
-    /// # Errors
-    /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Vec<u8>, BodyFraming), String> {
-        let mut head = self.head(r, sent)?;
-        let framing = match sent.body {
-            // Without a body, its end marker is appended to the head, so that one write sends both.
-            Framing::None => {
-                head.extend_from_slice(&Self::FRAMING.end());
-                BodyFraming::Plain
-            }
-            Framing::Length(_) | Framing::Chunked => Self::FRAMING,
-        };
-        Ok((head, framing))
-    }
-
-    /// Parser of the response to a request with this method.
-    fn codec(&self, method: Method, head_size: usize) -> Self::Codec;
-}
-
-/// Settings as written.
-pub(crate) struct Raw<L: Language> {
-    settings: RawProxy,
-    pass: Setting<RawPassAddress>,
-    params: Setting<Vec<RawParam>>,
-    without_effect: IneffectiveDirectives,
-    pub(crate) own: L::Raw,
-}
-
-impl<L: Language> Default for Raw<L> {
-    fn default() -> Self {
-        Self {
-            settings: RawProxy::default(),
-            pass: Setting::default(),
-            params: Setting::default(),
-            without_effect: IneffectiveDirectives::default(),
-            own: L::Raw::default(),
-        }
-    }
-}
-
-impl<L: Language> HasProxy for Raw<L> {
-    fn proxy(&mut self) -> &mut RawProxy {
-        &mut self.settings
-    }
-}
-
-/// The record of the directive that names the application.
-pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) -> Directive<Raw<L>> {
-    record::new(name, syntax, LOCATION | IF_IN_LOCATION, Args::exact(1))
-        .doc("The application that answers: host:port, unix:path, or a group; may hold variables.")
-        .set(|raw, node, _| {
-            let target = RawPassAddress::read(node)?;
-            raw.pass.set_once(node, target)
-        })
-}
-
-/// Record of the directive that sets a parameter.
-pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> {
-    record::new(name, "parameter value [if_not_empty]", params::ALL, Args::range(2, 3))
-        .default("HTTP_HOST $host$is_request_port$request_port")
-        .doc("A parameter of requests to applications; one of HTTP_ stands for the field of the request.")
-        .set(|raw, node, _| {
-            let param = RawParam::read(node)?;
-            raw.params.push(node, param);
-            Ok(())
-        })
-}
-
-/// Record of a directive for a table or buffer that does not exist here.
-pub(crate) const fn without_effect<L: Language>(
-    name: &'static str,
-    syntax: &'static str,
-    default: &'static str,
-) -> Directive<Raw<L>> {
-    record::new(name, syntax, params::ALL, Args::exact(1))
-        .default(default)
-        .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| {
-            node.size()?;
-            raw.without_effect.set_once(node)
-        })
-}
 
 /// Settings of one location.
 pub(crate) struct CgiGateway<L> {
@@ -173,12 +49,12 @@ pub(crate) struct CgiGateway<L> {
     language: Arc<L>,
 }
 
-impl<L: Language> Settings<Http> for CgiGateway<L> {
+impl<L: Language> PassModule for CgiGateway<L> {
     type Raw = Raw<L>;
 
     const DIRECTIVES: &'static [Directive<Raw<L>>] = L::DIRECTIVES;
     const VARIABLES: &'static [VarDef] = L::VARIABLES;
-    const LIMITS: &'static [tw_base::Limit] = L::LIMITS;
+    const LIMITS: &'static [Limit] = L::LIMITS;
 
     fn resolve(raw: Raw<L>, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let written = raw.pass.span();
@@ -229,21 +105,6 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
         Ok(Self { settings, target, written, params, usual_key, language })
     }
 
-    fn are_shared(&self) -> bool {
-        pass_module::are_shared(self)
-    }
-
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
-        self.language.install(self.written.map(|span| (span, &*self.params)), plan);
-        pass_module::install(self, plan);
-    }
-
-    fn reach(&self, core: &Location, reach: &mut Reach) {
-        pass_module::reach(self, core, reach);
-    }
-}
-
-impl<L: Language> PassModule for CgiGateway<L> {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -254,6 +115,10 @@ impl<L: Language> PassModule for CgiGateway<L> {
 
     fn has_names(&self) -> bool {
         self.target.as_ref().is_some_and(PassAddress::has_names)
+    }
+
+    fn install_variables(&self, plan: &mut Plan) {
+        self.language.install(self.written.map(|span| (span, &*self.params)), plan);
     }
 }
 
@@ -292,7 +157,7 @@ impl<L: Language> CgiGateway<L> {
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         r.set_upstream_url(to.scheme.text, |_, _| {});
-        if pass_module::is_rebuilt(r, &self.settings) {
+        if self.is_rebuilt(r) {
             // Boxed: other requests stay smaller without this state.
             return Box::pin(self.pass_rebuilt(r, &to, lookup)).await;
         }
@@ -374,15 +239,7 @@ impl<L: Language> CgiGateway<L> {
 }
 
 impl<L: Language> RewriteFields for CgiGateway<L> {
-    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
-        None
-    }
-
     fn cache_key(&self, r: &Request, out: &mut Vec<u8>) {
         self.usual_key.eval(r, out);
-    }
-
-    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }

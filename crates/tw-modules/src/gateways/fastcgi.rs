@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
+use tw_base::{Limit, PrefixedName};
 use tw_conf::{Args, ConfError, Directive, Setting, Span, Word, record};
 use tw_core::regex::{Captures, Caseless, Match, Regex};
 use tw_http::Method;
+use tw_server::http::cache::settings::CacheDirectives;
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::fastcgi::{FastCgiCodec, FastCgiRequest, FastCgiSettings};
+use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
 use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
@@ -19,12 +22,13 @@ use tw_server::vars::{Value, VarDef};
 use crate::gateways::cgi::address::AddressScheme;
 use crate::gateways::cgi::params::{self, Params, RequestParams, Writer};
 use crate::gateways::cgi::{self, CgiGateway, Language};
+use crate::gateways::pass_module::Pass;
 
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type FastCgiPass = CgiGateway<Responder>;
+pub(crate) type FastCgiPass = Pass<CgiGateway<Responder>>;
 
 /// Settings as written.
 #[derive(Default)]
@@ -78,28 +82,24 @@ const OWN: &[Directive<Own>] = &[
     cgi::without_effect("fastcgi_send_lowat", "size", "0"),
 ];
 
-/// All lists.
-const LISTS: &[&[Directive<Own>]] = &[
-    OWN,
-    tw_server::connection_directives!("fastcgi_"),
-    tw_server::socket_size_directives!("fastcgi_"),
-    tw_server::next_upstream_directive!(
-        "fastcgi_",
-        "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        RetryOn::WORDS_OF_APPLICATIONS
-    ),
-    tw_server::response_directives!("fastcgi_"),
-    tw_server::gateway_directives!("fastcgi_"),
-    tw_server::cache_directives!(
-        "fastcgi_",
-        "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
-        RetryOn::STALE_WORDS_OF_APPLICATIONS
-    ),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Own>]] =
+    &[Own::CONNECTION, Own::SOCKET_SIZES, Own::RESPONSE, Own::BODIES, Own::CACHE];
+
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Own::PREFIX, SHARED);
+
+impl UpstreamDirectives for Own {
+    const PREFIX: &'static str = "fastcgi_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS_OF_APPLICATIONS;
+}
+
+impl CacheDirectives for Own {
+    const USE_STALE: RetryWords = RetryOn::STALE_WORDS_OF_APPLICATIONS;
+}
 
 impl Language for Responder {
     const KIND: ProxyKind = ProxyKind {
-        prefix: "fastcgi_",
+        prefix: Own::PREFIX,
         temp_path: Some(b"fastcgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
         answers_404: false,
@@ -109,8 +109,9 @@ impl Language for Responder {
     const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("fastcgi://")];
     const FRAMING: BodyFraming = BodyFraming::Records;
     const TAKES_ANY_LENGTH: bool = true;
-    const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
-    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("fastcgi_");
+    const DIRECTIVES: &'static [Directive<Own>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
+    const LIMITS: &'static [Limit] = Own::BODY_LIMITS;
     const VARIABLES: &'static [VarDef] = &[
         VarDef::volatile(
             "fastcgi_script_name",

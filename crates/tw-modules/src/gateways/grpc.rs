@@ -8,33 +8,33 @@ mod health_check;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record};
-use tw_connect::upstream_tls::TlsProtocol;
-use tw_core::module::Settings;
-use tw_core::reach::Reach;
+use tw_base::{Limit, PrefixedName};
+use tw_conf::{
+    Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record,
+};
+use tw_connect::tls_directives::UpstreamTlsDirectives;
+use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
 use tw_http::escape::Escape;
 use tw_http::origin::RequestWriter;
 use tw_http::{Version, hop};
 use tw_log::{Level, Text};
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::forward_head::RewriteFields;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::forward_head::KeepFields;
+use tw_server::http::plan::{Handler, Outcome, Step};
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
-use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
 use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 
 use self::health_check::GrpcHealthCheck;
 use crate::gateways::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
-use crate::gateways::pass_module::{self, PassModule};
+use crate::gateways::pass_module::{Pass, PassModule};
 use crate::gateways::proxy::fields::{self, RequestFields};
 
 const SCHEMES: &[AddressScheme] = &[
@@ -47,7 +47,7 @@ const HEAD_SIZE: usize = 1024;
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
-    prefix: "grpc_",
+    prefix: Raw::PREFIX,
     temp_path: None,
     hidden: &[
         "Date",
@@ -77,6 +77,9 @@ impl HasProxy for Raw {
     }
 }
 
+/// The module.
+pub(crate) type GrpcPass = Pass<Grpc>;
+
 /// Settings of one location.
 pub(crate) struct Grpc {
     settings: Arc<ProxySettings>,
@@ -102,26 +105,32 @@ const OWN: &[Directive<Raw>] = &[
         }),
 ];
 
-/// All lists.
-const LISTS: &[&[Directive<Raw>]] = &[
-    OWN,
-    tw_server::connection_directives!("grpc_"),
-    tw_server::socket_size_directives!("grpc_"),
-    tw_server::next_upstream_directive!(
-        "grpc_",
-        "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        RetryOn::WORDS
-    ),
-    tw_server::response_directives!("grpc_"),
-    tw_server::gateway_tls_directives!("grpc_", "ngx_http_grpc_module", "host of grpc_pass"),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Raw>]] = &[Raw::CONNECTION, Raw::SOCKET_SIZES, Raw::RESPONSE, Raw::TLS];
 
-impl Settings<Http> for Grpc {
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Raw::PREFIX, SHARED);
+
+impl UpstreamDirectives for Raw {
+    const PREFIX: &'static str = "grpc_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS;
+}
+
+impl UpstreamTlsDirectives for Raw {
+    const MODULE: &'static str = "ngx_http_grpc_module";
+    const TLS_NAME: &'static str = "host of grpc_pass";
+    const TLS_CONTEXTS: Contexts = HTTP | SERVER | LOCATION;
+
+    fn upstream_tls(&mut self) -> &mut RawUpstreamTls {
+        &mut self.upstream().tls
+    }
+}
+
+impl PassModule for Grpc {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
-    const LIMITS: &'static [tw_base::Limit] =
-        tw_server::gateway_limits!("grpc_").split_at(CONNECTION_LIMITS).0;
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
+    const LIMITS: &'static [Limit] = Raw::CONNECTION_LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let target = match raw.pass.take() {
@@ -154,20 +163,6 @@ impl Settings<Http> for Grpc {
         Ok(Self { settings, target, fields })
     }
 
-    fn are_shared(&self) -> bool {
-        pass_module::are_shared(self)
-    }
-
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
-        pass_module::install(self, plan);
-    }
-
-    fn reach(&self, core: &Location, reach: &mut Reach) {
-        pass_module::reach(self, core, reach);
-    }
-}
-
-impl PassModule for Grpc {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -202,7 +197,7 @@ impl Grpc {
         r.set_upstream_url(to.scheme.text, push_target);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &r.upstream.url.path, &host));
-        let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
+        let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if self.is_rebuilt(r) {
             (Vec::new(), Some(&make))
         } else {
             match make(r) {
@@ -222,7 +217,7 @@ impl Grpc {
             rebuild,
             codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Forwarded),
         };
-        proxy::pass(r, &self.settings, self, None, &request).await
+        proxy::pass(r, &self.settings, &KeepFields, None, &request).await
     }
 
     /// The request as it is sent. The error is a status.
@@ -273,18 +268,5 @@ fn push_target(r: &Request, out: &mut Vec<u8>) {
                 out.extend_from_slice(&r.uri.args);
             }
         }
-    }
-}
-
-/// There is nothing in a response that names the server, and no cache.
-impl RewriteFields for Grpc {
-    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
-
-    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }

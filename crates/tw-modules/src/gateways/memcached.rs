@@ -3,39 +3,36 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::{Limit, PrefixedName};
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, record};
 use tw_connect::upstream_tls::UpstreamTls;
-use tw_core::module::Settings;
-use tw_core::reach::Reach;
 use tw_http::escape::Escape;
 use tw_http::{Method, target};
 use tw_log::Level;
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::forward_head::RewriteFields;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::forward_head::KeepFields;
+use tw_server::http::plan::{Handler, Outcome, Step};
 use tw_server::http::proxy::codec::memcached::MemcachedCodec;
 use tw_server::http::proxy::codec::{BodyFraming, Codec};
-use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::directives::UpstreamDirectives;
 use tw_server::http::proxy::health::{Checkable, PassTarget};
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
     self, ProxySettings, UpstreamGroup, UpstreamRequest, UpstreamRequestBody, UpstreamSettings,
 };
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 use crate::gateways::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::gateways::cgi::params;
-use crate::gateways::pass_module::{self, PassModule};
+use crate::gateways::pass_module::{Pass, PassModule};
 
 const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
-    prefix: "memcached_",
+    prefix: Raw::PREFIX,
     temp_path: None,
     hidden: &[],
     answers_404: true,
@@ -57,8 +54,11 @@ impl HasProxy for Raw {
     }
 }
 
+/// The module.
+pub(crate) type MemcachedPass = Pass<Memcached>;
+
 /// Settings of one location.
-pub(crate) struct MemcachedPass {
+pub(crate) struct Memcached {
     settings: Arc<ProxySettings>,
     /// Destination of requests, and their key.
     passed: Option<(PassAddress, Template)>,
@@ -78,23 +78,22 @@ const OWN: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.gzip_flag.set_number(node)),
 ];
 
-/// All lists.
-const LISTS: &[&[Directive<Raw>]] = &[
-    OWN,
-    tw_server::connection_directives!("memcached_"),
-    tw_server::next_upstream_directive!(
-        "memcached_",
-        "error | timeout | denied | invalid_response | not_found | off …",
-        RetryOn::WORDS_OF_MEMCACHED
-    ),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Raw>]] = &[Raw::CONNECTION];
 
-impl Settings<Http> for MemcachedPass {
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Raw::PREFIX, SHARED);
+
+impl UpstreamDirectives for Raw {
+    const PREFIX: &'static str = "memcached_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS_OF_MEMCACHED;
+}
+
+impl PassModule for Memcached {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
-    const LIMITS: &'static [tw_base::Limit] =
-        tw_server::gateway_limits!("memcached_").split_at(CONNECTION_LIMITS).0;
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
+    const LIMITS: &'static [Limit] = Raw::CONNECTION_LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let passed = match (raw.pass.span(), raw.pass.take()) {
@@ -120,20 +119,6 @@ impl Settings<Http> for MemcachedPass {
         Ok(Self { settings, passed, gzip_flag })
     }
 
-    fn are_shared(&self) -> bool {
-        pass_module::are_shared(self)
-    }
-
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
-        pass_module::install(self, plan);
-    }
-
-    fn reach(&self, core: &Location, reach: &mut Reach) {
-        pass_module::reach(self, core, reach);
-    }
-}
-
-impl PassModule for MemcachedPass {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -147,7 +132,7 @@ impl PassModule for MemcachedPass {
     }
 }
 
-impl Handler for MemcachedPass {
+impl Handler for Memcached {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         match r.method() {
             Method::Get | Method::Head => Step::wait(|| self.pass(r)),
@@ -163,7 +148,7 @@ impl Handler for MemcachedPass {
     }
 }
 
-impl MemcachedPass {
+impl Memcached {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some((target, key)) = &self.passed else { return Outcome::Pass };
         let to = match target.destination(r, SCHEMES) {
@@ -193,7 +178,7 @@ impl MemcachedPass {
             rebuild: None,
             codec,
         };
-        proxy::pass(r, &self.settings, self, None, &request).await
+        proxy::pass(r, &self.settings, &KeepFields, None, &request).await
     }
 }
 
@@ -237,18 +222,5 @@ impl Checkable for MemcachedHealthCheck {
 
     fn is_well(&self, status: u16) -> bool {
         matches!(status, 200 | 404)
-    }
-}
-
-/// There is nothing in a value that names the server, and no cache of values.
-impl RewriteFields for MemcachedPass {
-    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
-
-    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }

@@ -1,19 +1,37 @@
-//! Parts shared by the modules whose locations pass requests to upstream servers: `proxy_pass`, `grpc_pass`,
-//! `memcached_pass`, and those of application servers.
+//! Shape shared by the modules whose locations pass requests to upstream servers: `proxy_pass`, `grpc_pass`, `memcached_pass`, and
+//! those of application servers. [`Pass`] makes a module of a [`PassModule`].
 
 use std::sync::Arc;
 
+use tw_base::Limit;
+use tw_conf::{ConfError, Directive};
 use tw_connect::resolving;
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_server::config::location::Location;
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Plan};
 use tw_server::http::proxy::ProxySettings;
 use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::VarDef;
 
 use crate::logging::otel::context;
 
 /// Settings of a location that may pass requests on.
-pub(crate) trait PassModule: Handler {
+pub(crate) trait PassModule: Handler + Sized + 'static {
+    /// Settings as written.
+    type Raw: Default + 'static;
+    /// Records of the directives.
+    const DIRECTIVES: &'static [Directive<Self::Raw>];
+    /// Variables that the module provides.
+    const VARIABLES: &'static [VarDef] = &[];
+    /// Limits of the directives.
+    const LIMITS: &'static [Limit];
+
+    /// Resolves settings as written against those of the enclosing block.
+    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
+
     /// Settings that gateways share.
     fn settings(&self) -> &ProxySettings;
 
@@ -22,33 +40,50 @@ pub(crate) trait PassModule: Handler {
 
     /// Returns `true` if requests may need the address of a name.
     fn has_names(&self) -> bool;
-}
 
-/// See [`Settings::are_shared`](tw_core::module::Settings::are_shared).
-pub(crate) fn are_shared(pass_module: &impl PassModule) -> bool {
-    !pass_module.passes() && !pass_module.settings().has_handler()
-}
+    /// Adds variables of the location to the plan.
+    fn install_variables(&self, _plan: &mut Plan) {}
 
-/// Adds the content handler of the location, and that of purges.
-pub(crate) fn install(pass_module: &Arc<impl PassModule + 'static>, plan: &mut Plan) {
-    if pass_module.passes() {
-        plan.set_content(pass_module.clone());
-        plan.add_slash();
+    /// Returns `true` if the request is built anew for each attempt.
+    fn is_rebuilt(&self, r: &Request) -> bool {
+        self.settings().request.is_dynamic || context::differs_between_attempts(r)
     }
-    pass_module.settings().install(plan);
 }
 
-/// Returns `true` if the request is built anew for each attempt.
-pub(crate) fn is_rebuilt(r: &Request, settings: &ProxySettings) -> bool {
-    settings.request.is_dynamic || context::differs_between_attempts(r)
-}
+/// Module of the settings `M`.
+pub(crate) struct Pass<M>(Arc<M>);
 
-/// Declares the sockets and files that requests need.
-pub(crate) fn reach(pass_module: &impl PassModule, core: &Location, reach: &mut Reach) {
-    if pass_module.passes() {
-        pass_module.settings().reach(core, reach);
-        if pass_module.has_names() {
-            resolving::reach(reach);
+impl<M: PassModule> Settings<Http> for Pass<M> {
+    type Raw = M::Raw;
+
+    const DIRECTIVES: &'static [Directive<M::Raw>] = M::DIRECTIVES;
+    const VARIABLES: &'static [VarDef] = M::VARIABLES;
+    const LIMITS: &'static [Limit] = M::LIMITS;
+
+    fn resolve(raw: M::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        M::resolve(raw, outer.map(|outer| &*outer.0), cx).map(|settings| Self(Arc::new(settings)))
+    }
+
+    fn are_shared(&self) -> bool {
+        !self.0.passes() && !self.0.settings().has_handler()
+    }
+
+    /// Adds the content handler of the location, and that of purges.
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        self.0.install_variables(plan);
+        if self.0.passes() {
+            plan.set_content(self.0.clone());
+            plan.add_slash();
+        }
+        self.0.settings().install(plan);
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.0.passes() {
+            self.0.settings().reach(core, reach);
+            if self.0.has_names() {
+                resolving::reach(reach);
+            }
         }
     }
 }

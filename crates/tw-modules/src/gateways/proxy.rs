@@ -12,37 +12,37 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::{Limit, PrefixedName};
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LIMIT_EXCEPT, LOCATION, SERVER,
-    Setting, Word, record,
+    Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LIMIT_EXCEPT,
+    LOCATION, SERVER, Setting, Word, record,
 };
-use tw_connect::upstream_tls::TlsProtocol;
-use tw_core::module::Settings;
-use tw_core::reach::Reach;
+use tw_connect::tls_directives::UpstreamTlsDirectives;
+use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
 use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
 use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
-use tw_server::config::location::Location;
-use tw_server::http::Http;
+use tw_server::http::cache::settings::CacheDirectives;
 use tw_server::http::cache::{self, Lookup, SentBody};
 use tw_server::http::forward_head::RewriteFields;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
+use tw_server::http::plan::{Handler, Outcome, Step, UPSTREAM};
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http1::Http1Codec;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
+use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
 use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateways::pass_module::{self, PassModule};
+use crate::gateways::pass_module::{Pass, PassModule};
 
 use fields::{ForwardedFields, RequestFields};
 use health_check::ProxyHealthCheck;
@@ -55,7 +55,7 @@ const HEAD_SIZE: usize = 1024;
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
-    prefix: "proxy_",
+    prefix: Raw::PREFIX,
     temp_path: Some(b"proxy_temp"),
     hidden: &[
         "Date",
@@ -94,6 +94,9 @@ impl HasProxy for Raw {
         &mut self.settings
     }
 }
+
+/// The module.
+pub(crate) type ProxyPass = Pass<Proxy>;
 
 /// Settings of one location.
 pub(crate) struct Proxy {
@@ -205,32 +208,38 @@ const OWN: &[Directive<Raw>] = &[
     without_effect("proxy_send_lowat", "size", "0"),
 ];
 
-/// All lists.
-const LISTS: &[&[Directive<Raw>]] = &[
-    OWN,
-    tw_server::connection_directives!("proxy_"),
-    tw_server::socket_size_directives!("proxy_"),
-    tw_server::next_upstream_directive!(
-        "proxy_",
-        "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        RetryOn::WORDS
-    ),
-    tw_server::response_directives!("proxy_"),
-    tw_server::gateway_directives!("proxy_"),
-    tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module", "$proxy_host"),
-    tw_server::cache_directives!(
-        "proxy_",
-        "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off …",
-        RetryOn::STALE_WORDS
-    ),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Raw>]] =
+    &[Raw::CONNECTION, Raw::SOCKET_SIZES, Raw::RESPONSE, Raw::BODIES, Raw::TLS, Raw::CACHE];
 
-impl Settings<Http> for Proxy {
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Raw::PREFIX, SHARED);
+
+impl UpstreamDirectives for Raw {
+    const PREFIX: &'static str = "proxy_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS;
+}
+
+impl UpstreamTlsDirectives for Raw {
+    const MODULE: &'static str = "ngx_http_proxy_module";
+    const TLS_NAME: &'static str = "$proxy_host";
+    const TLS_CONTEXTS: Contexts = HTTP | SERVER | LOCATION;
+
+    fn upstream_tls(&mut self) -> &mut RawUpstreamTls {
+        &mut self.upstream().tls
+    }
+}
+
+impl CacheDirectives for Raw {
+    const USE_STALE: RetryWords = RetryOn::STALE_WORDS;
+}
+
+impl PassModule for Proxy {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
 
-    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("proxy_");
+    const LIMITS: &'static [Limit] = Raw::BODY_LIMITS;
 
     const VARIABLES: &'static [VarDef] = &[
         VarDef::stored("proxy_host", "Name and port of the upstream server, as proxy_pass has them."),
@@ -307,20 +316,6 @@ impl Settings<Http> for Proxy {
         })
     }
 
-    fn are_shared(&self) -> bool {
-        pass_module::are_shared(self)
-    }
-
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
-        pass_module::install(self, plan);
-    }
-
-    fn reach(&self, core: &Location, reach: &mut Reach) {
-        pass_module::reach(self, core, reach);
-    }
-}
-
-impl PassModule for Proxy {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -394,7 +389,7 @@ impl Proxy {
         if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
             return Outcome::Status(411);
         }
-        if pass_module::is_rebuilt(r, &self.settings) {
+        if self.is_rebuilt(r) {
             // Boxed: other requests stay smaller without this state.
             return Box::pin(self.pass_rebuilt(r, &to, announced, body, lookup)).await;
         }

@@ -1,23 +1,27 @@
 //! `scgi_pass`: requests to an application server that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
 
+use tw_base::{Limit, PrefixedName};
 use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing, Method, num};
+use tw_server::http::cache::settings::CacheDirectives;
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http1::Http1Codec;
+use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
 use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 
 use crate::gateways::cgi::address::AddressScheme;
 use crate::gateways::cgi::params::{RequestParams, Writer};
 use crate::gateways::cgi::{self, CgiGateway, Language};
+use crate::gateways::pass_module::Pass;
 
 /// Bytes that the parameters of a request usually have at most.
 const PARAMS_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type ScgiPass = CgiGateway<Scgi>;
+pub(crate) type ScgiPass = Pass<CgiGateway<Scgi>>;
 
 /// SCGI, which has no settings of its own.
 pub(crate) struct Scgi;
@@ -26,28 +30,24 @@ type Own = cgi::Raw<Scgi>;
 
 const OWN: &[Directive<Own>] = &[cgi::pass("scgi_pass", "address"), cgi::param("scgi_param")];
 
-/// All lists.
-const LISTS: &[&[Directive<Own>]] = &[
-    OWN,
-    tw_server::connection_directives!("scgi_"),
-    tw_server::socket_size_directives!("scgi_"),
-    tw_server::next_upstream_directive!(
-        "scgi_",
-        "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        RetryOn::WORDS_OF_APPLICATIONS
-    ),
-    tw_server::response_directives!("scgi_"),
-    tw_server::gateway_directives!("scgi_"),
-    tw_server::cache_directives!(
-        "scgi_",
-        "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
-        RetryOn::STALE_WORDS_OF_APPLICATIONS
-    ),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Own>]] =
+    &[Own::CONNECTION, Own::SOCKET_SIZES, Own::RESPONSE, Own::BODIES, Own::CACHE];
+
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Own::PREFIX, SHARED);
+
+impl UpstreamDirectives for Own {
+    const PREFIX: &'static str = "scgi_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS_OF_APPLICATIONS;
+}
+
+impl CacheDirectives for Own {
+    const USE_STALE: RetryWords = RetryOn::STALE_WORDS_OF_APPLICATIONS;
+}
 
 impl Language for Scgi {
     const KIND: ProxyKind = ProxyKind {
-        prefix: "scgi_",
+        prefix: Own::PREFIX,
         temp_path: Some(b"scgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
         answers_404: false,
@@ -57,8 +57,9 @@ impl Language for Scgi {
     const SCHEMES: &'static [AddressScheme] = &[AddressScheme::unwritten("scgi://")];
     const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
-    const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
-    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("scgi_");
+    const DIRECTIVES: &'static [Directive<Own>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
+    const LIMITS: &'static [Limit] = Own::BODY_LIMITS;
 
     type Raw = ();
     type Codec = Http1Codec;

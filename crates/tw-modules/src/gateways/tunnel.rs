@@ -13,7 +13,7 @@ mod variables;
 
 use std::sync::Arc;
 
-use tw_base::Limit;
+use tw_base::{Limit, PrefixedName};
 use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, Span,
     Word, record,
@@ -26,10 +26,11 @@ use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
+use tw_server::http::proxy::directives::UpstreamDirectives;
 use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
 use tw_server::http::proxy::{self, UpstreamRequest, UpstreamRequestBody, UpstreamSettings};
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
@@ -86,22 +87,20 @@ const OWN: &[Directive<Raw>] = &[
         }),
 ];
 
+/// Records that gateways share.
+const SHARED: &[&[Directive<Raw>]] = &[Raw::CONNECTION, Raw::SOCKET_SIZES];
+
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Raw::PREFIX, SHARED);
+
 /// All lists.
-const LISTS: &[&[Directive<Raw>]] = &[
-    OWN,
-    proxy_connect::DIRECTIVES,
-    tw_server::connection_directives!(
-        "tunnel_",
-        "16k",
-        "Bytes that are read of one side at once, 16k at most, and kept while the other side does not take them."
-    ),
-    tw_server::socket_size_directives!("tunnel_"),
-    tw_server::next_upstream_directive!(
-        "tunnel_",
-        "error | timeout | denied | off …",
-        RetryOn::WORDS_OF_TUNNELS
-    ),
-];
+const LISTS: &[&[Directive<Raw>]] = &[OWN, proxy_connect::DIRECTIVES, &record::with_names(SHARED, &NAMES)];
+
+impl UpstreamDirectives for Raw {
+    const PREFIX: &'static str = "tunnel_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS_OF_TUNNELS;
+    const BUFFER_SIZE: &'static str = "16k";
+    const BUFFER_DOC: &'static str = "Bytes that are read of one side at once, 16k at most, and kept while the other side does not take them.";
+}
 
 /// Reads where tunnels lead.
 fn read(node: &Node) -> RawPassAddress {

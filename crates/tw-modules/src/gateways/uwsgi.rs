@@ -1,18 +1,24 @@
 //! `uwsgi_pass`: requests to an application server that speaks uwsgi, such as those of Python (nginx:
 //! ngx_http_uwsgi_module). Content phase.
 
-use tw_conf::{ConfError, Directive, Node, Setting, record};
+use tw_base::{Limit, PrefixedName};
+use tw_conf::{ConfError, Contexts, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_connect::tls_directives::UpstreamTlsDirectives;
+use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_http::Method;
+use tw_server::http::cache::settings::CacheDirectives;
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http1::Http1Codec;
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
+use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
+use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, HasUpstream, ProxyKind};
 use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::RetryOn;
+use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 
 use crate::gateways::cgi::address::AddressScheme;
 use crate::gateways::cgi::params::{self, RequestParams, Writer};
 use crate::gateways::cgi::{self, CgiGateway, Language};
+use crate::gateways::pass_module::Pass;
 
 /// Bytes of the head of a request.
 const HEAD: usize = 4;
@@ -22,7 +28,7 @@ const LEN: usize = size_of::<u16>();
 const PARAMS_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type UwsgiPass = CgiGateway<Uwsgi>;
+pub(crate) type UwsgiPass = Pass<CgiGateway<Uwsgi>>;
 
 /// Settings as written.
 #[derive(Default)]
@@ -51,25 +57,30 @@ const OWN: &[Directive<Own>] = &[
         .set(|raw, node, _| set_modifier(&mut raw.own.modifiers[1], node)),
 ];
 
-/// All lists.
-const LISTS: &[&[Directive<Own>]] = &[
-    OWN,
-    tw_server::connection_directives!("uwsgi_"),
-    tw_server::socket_size_directives!("uwsgi_"),
-    tw_server::next_upstream_directive!(
-        "uwsgi_",
-        "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
-        RetryOn::WORDS_OF_APPLICATIONS
-    ),
-    tw_server::response_directives!("uwsgi_"),
-    tw_server::gateway_directives!("uwsgi_"),
-    tw_server::gateway_tls_directives!("uwsgi_", "ngx_http_uwsgi_module", "host from uwsgi_pass"),
-    tw_server::cache_directives!(
-        "uwsgi_",
-        "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
-        RetryOn::STALE_WORDS_OF_APPLICATIONS
-    ),
-];
+/// Records that gateways share.
+const SHARED: &[&[Directive<Own>]] =
+    &[Own::CONNECTION, Own::SOCKET_SIZES, Own::RESPONSE, Own::BODIES, Own::TLS, Own::CACHE];
+
+static NAMES: [PrefixedName; record::count(SHARED)] = record::names(Own::PREFIX, SHARED);
+
+impl UpstreamDirectives for Own {
+    const PREFIX: &'static str = "uwsgi_";
+    const NEXT_UPSTREAM: RetryWords = RetryOn::WORDS_OF_APPLICATIONS;
+}
+
+impl UpstreamTlsDirectives for Own {
+    const MODULE: &'static str = "ngx_http_uwsgi_module";
+    const TLS_NAME: &'static str = "host from uwsgi_pass";
+    const TLS_CONTEXTS: Contexts = HTTP | SERVER | LOCATION;
+
+    fn upstream_tls(&mut self) -> &mut RawUpstreamTls {
+        &mut self.upstream().tls
+    }
+}
+
+impl CacheDirectives for Own {
+    const USE_STALE: RetryWords = RetryOn::STALE_WORDS_OF_APPLICATIONS;
+}
 
 fn set_modifier(setting: &mut Setting<u8>, node: &Node) -> Result<(), ConfError> {
     let word = node.arg(0)?;
@@ -81,7 +92,7 @@ fn set_modifier(setting: &mut Setting<u8>, node: &Node) -> Result<(), ConfError>
 
 impl Language for Uwsgi {
     const KIND: ProxyKind = ProxyKind {
-        prefix: "uwsgi_",
+        prefix: Own::PREFIX,
         temp_path: Some(b"uwsgi_temp"),
         hidden: HIDDEN_OF_APPLICATIONS,
         answers_404: false,
@@ -94,8 +105,9 @@ impl Language for Uwsgi {
     ];
     const FRAMING: BodyFraming = BodyFraming::Plain;
     const TAKES_ANY_LENGTH: bool = false;
-    const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
-    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("uwsgi_");
+    const DIRECTIVES: &'static [Directive<Own>] =
+        &record::joined::<_, { OWN.len() + NAMES.len() }>(&[OWN, &record::with_names(SHARED, &NAMES)]);
+    const LIMITS: &'static [Limit] = Own::BODY_LIMITS;
 
     type Raw = Raw;
     type Codec = Http1Codec;

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, Node, STREAM, STREAM_SERVER, Setting, Word, record};
+use tw_base::{Limit, PrefixedName};
+use tw_conf::{Args, ConfError, Contexts, Directive, Node, STREAM, STREAM_SERVER, Setting, Word, record};
 use tw_connect::bind::read_bind;
+use tw_connect::tls_directives::UpstreamTlsDirectives;
+use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -74,8 +76,20 @@ impl Settings<Stream> for StreamProxy {
     }
 }
 
+static TLS_NAMES: [PrefixedName; Raw::TLS.len()] = record::names("proxy_", &[Raw::TLS]);
+
 /// All lists.
-const LISTS: &[&[Directive<Raw>]] = &[PROXY, TLS, STREAM_TLS];
+const LISTS: &[&[Directive<Raw>]] = &[PROXY, &record::with_names(&[Raw::TLS], &TLS_NAMES), STREAM_TLS];
+
+impl UpstreamTlsDirectives for Raw {
+    const MODULE: &'static str = "ngx_stream_proxy_module";
+    const TLS_NAME: &'static str = "host from proxy_pass";
+    const TLS_CONTEXTS: Contexts = STREAM | STREAM_SERVER;
+
+    fn upstream_tls(&mut self) -> &mut RawUpstreamTls {
+        &mut self.proxy.tls
+    }
+}
 
 /// Directives but those of TLS.
 const PROXY: &[Directive<Raw>] = &[
@@ -172,11 +186,6 @@ const PROXY: &[Directive<Raw>] = &[
             .doc("Bytes per second that are read from the upstream server; 0 means no limit.")
             .set(|raw, node, _| raw.proxy.download_rate.set_once(node, node.arg(0)?.clone())),
 ];
-
-/// Directives of TLS to upstream servers.
-const TLS: &[Directive<Raw>] = tw_connect::upstream_tls_directives!(
-    "proxy_", "ngx_stream_proxy_module", "host from proxy_pass", STREAM | STREAM_SERVER, raw => raw.proxy.tls
-);
 
 /// Directives of TLS that `stream` has alone.
 const STREAM_TLS: &[Directive<Raw>] = &[

@@ -2,6 +2,14 @@
 
 use tw_connect::UpstreamFailure;
 
+/// Words of a directive that takes conditions.
+pub struct RetryWords {
+    /// Syntax of its arguments.
+    pub syntax: &'static str,
+    /// Bit of each word.
+    pub words: &'static [(&'static str, u32)],
+}
+
 /// Conditions on which a request goes to the next server: words of `proxy_next_upstream`, and the failure that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryOn(u32);
@@ -51,31 +59,45 @@ impl RetryOn {
     const UPDATING_WORD: &'static [(&'static str, u32)] = &[("updating", Self::UPDATING.0)];
 
     /// Words of `next_upstream`.
-    pub const WORDS: &'static [(&'static str, u32)] = &joined::<13>(&[
-        Self::COMMON,
-        Self::STATUS_WORDS,
-        Self::GATEWAY_WORDS,
-        Self::DENIED_WORD,
-        Self::RISKY_WORD,
-    ]);
+    pub const WORDS: RetryWords = RetryWords {
+        syntax: "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        words: &joined::<13>(&[
+            Self::COMMON,
+            Self::STATUS_WORDS,
+            Self::GATEWAY_WORDS,
+            Self::DENIED_WORD,
+            Self::RISKY_WORD,
+        ]),
+    };
     /// Words of `next_upstream` for applications, which are not gateways.
-    pub const WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
-        &joined::<11>(&[Self::COMMON, Self::STATUS_WORDS, Self::DENIED_WORD, Self::RISKY_WORD]);
+    pub const WORDS_OF_APPLICATIONS: RetryWords = RetryWords {
+        syntax: "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        words: &joined::<11>(&[Self::COMMON, Self::STATUS_WORDS, Self::DENIED_WORD, Self::RISKY_WORD]),
+    };
     /// Words of `next_upstream` for memcached.
-    pub const WORDS_OF_MEMCACHED: &'static [(&'static str, u32)] = &joined::<6>(&[
-        Self::COMMON,
-        Self::DENIED_WORD,
-        &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
-    ]);
+    pub const WORDS_OF_MEMCACHED: RetryWords = RetryWords {
+        syntax: "error | timeout | denied | invalid_response | not_found | off …",
+        words: &joined::<6>(&[
+            Self::COMMON,
+            Self::DENIED_WORD,
+            &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
+        ]),
+    };
     /// Words of `next_upstream` for tunnels, whose servers send no response that could be read.
-    pub const WORDS_OF_TUNNELS: &'static [(&'static str, u32)] =
-        &joined::<4>(&[Self::COMMON, Self::DENIED_WORD]);
+    pub const WORDS_OF_TUNNELS: RetryWords = RetryWords {
+        syntax: "error | timeout | denied | off …",
+        words: &joined::<4>(&[Self::COMMON, Self::DENIED_WORD]),
+    };
     /// Words of `cache_use_stale`.
-    pub const STALE_WORDS: &'static [(&'static str, u32)] =
-        &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]);
+    pub const STALE_WORDS: RetryWords = RetryWords {
+        syntax: "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off …",
+        words: &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]),
+    };
     /// Words of `cache_use_stale` for applications.
-    pub const STALE_WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
-        &joined::<10>(&[Self::COMMON, Self::STATUS_WORDS, Self::UPDATING_WORD]);
+    pub const STALE_WORDS_OF_APPLICATIONS: RetryWords = RetryWords {
+        syntax: "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
+        words: &joined::<10>(&[Self::COMMON, Self::STATUS_WORDS, Self::UPDATING_WORD]),
+    };
 
     /// Creates it from the bits of words; `off` clears all others.
     pub(crate) fn of_bits(bits: u32) -> Self {
@@ -186,7 +208,7 @@ mod tests {
             ("not_found", [false, false, false, false, true, false]),
             ("invalid_response", [false, false, false, false, true, false]),
         ] {
-            assert_eq!(lists.map(|words| has(words, word)), expected, "{word}");
+            assert_eq!(lists.each_ref().map(|list| has(list.words, word)), expected, "{word}");
         }
     }
 }

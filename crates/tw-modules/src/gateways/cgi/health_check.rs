@@ -10,8 +10,8 @@ use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
-use super::Language;
 use super::address::FixedAddress;
+use super::language::Language;
 use super::params::{Params, RequestParams};
 
 /// A location as health checks know it.

@@ -33,13 +33,24 @@ pub struct ForwardRules {
 /// Knowledge of a gateway about its upstream server: rewrites response fields that name it, and builds cache keys.
 pub trait RewriteFields {
     /// Rewrites a `Location` or, with `is_refresh`, the URL in a `Refresh`. Returns `None` if the value stays.
-    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
+    fn location(&self, _r: &Request, _value: &[u8], _is_refresh: bool) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Rewrites a `Set-Cookie`. Returns `None` if the value stays.
-    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
+    fn cookie(&self, _r: &Request, _value: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Appends the cache key of the response to `r` where no `cache_key` is configured.
     fn cache_key(&self, r: &Request, out: &mut Vec<u8>);
+}
+
+/// Fields stay as the server sends them, and no response is stored in a cache.
+pub struct KeepFields;
+
+impl RewriteFields for KeepFields {
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
 }
 
 /// Replaces the upstream response by an internal redirect (`X-Accel-Redirect`), if it asks for one.

@@ -27,6 +27,7 @@ use crate::vars::{Template, names_in};
 use purge_rule::{PurgeLocation, PurgeRule};
 use quota::Quota;
 
+pub use directives::CacheDirectives;
 pub use quota::RawQuota;
 pub use refresh_ahead::RefreshAhead;
 
