@@ -6,7 +6,7 @@ use std::time::Duration;
 use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_upstream::StickySessions;
 
-use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn};
+use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn, is_same_site};
 use crate::protocol::Resolve;
 use crate::vars::Template;
 
@@ -14,9 +14,6 @@ use crate::vars::Template;
 const ZONE_MIN: u64 = 8 * 4096;
 /// Default time after which an unused session is forgotten.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
-/// Words of `samesite=`.
-const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
-
 /// `sticky` as written.
 pub enum WrittenSticky {
     Cookie(WrittenCookie),
@@ -115,11 +112,6 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
         }
     }
     Ok(written)
-}
-
-/// Returns true if this is a value of `SameSite`.
-pub(crate) fn is_same_site(value: &[u8]) -> bool {
-    SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
 }
 
 fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {

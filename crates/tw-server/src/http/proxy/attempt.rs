@@ -1,43 +1,23 @@
 //! One attempt to get a response from one server: selects a peer, connects, sends the request and reads the response head.
 
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, ready};
-use std::time::Instant;
 
 use bytes::Bytes;
-use tw_base::memory;
 use tw_connect::attempts;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
-use tw_connect::h2_pool::{self, StreamParams};
-use tw_connect::keepalive_pool::PoolKey;
 use tw_connect::queue;
-use tw_connect::reading::{READ_SIZE, read_some};
-use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
-use tw_connect::upstream_tls::TlsPools;
-use tw_net::ConnectOptions;
-use tw_upstream::{Lease, PeerSelection};
+use tw_connect::upstream_connection::UpstreamConnection;
+use tw_upstream::Lease;
 
-use super::codec::{Codec, Event};
-use super::early_hints;
-use super::exchange::Exchange;
+use super::codec::Codec;
+use super::connect::{self, AttemptContext, PendingAttempt};
+use super::exchange::{Exchange, record_traffic};
+use super::read_head::read_head;
 use super::send_request::{RequestSender, SendError, SendTerms};
-use super::sticky::StickyId;
 use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
-use super::warnings::log_warnings;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
-
-/// State that the attempts of one request share.
-pub(super) struct AttemptContext {
-    /// Peers tried and tries left.
-    pub(super) selection: PeerSelection,
-    /// Server that the request is bound to (`sticky`).
-    pub(super) sticky_id: StickyId,
-    /// Socket options, if they are computed once for all attempts (`bind`).
-    pub(super) options: Option<Box<ConnectOptions>>,
-}
 
 /// Error of an attempt.
 pub(super) enum AttemptError {
@@ -76,13 +56,6 @@ pub(super) enum RequestProgress {
     Sent,
 }
 
-impl AttemptContext {
-    /// Options of a new connection.
-    fn connect_options<C>(&self, r: &Request, request: &UpstreamRequest<'_, C>) -> ConnectOptions {
-        self.options.as_deref().cloned().unwrap_or_else(|| request.settings.connection.options(r))
-    }
-}
-
 impl AttemptError {
     /// Failure before anything was sent.
     fn before_sending(failure: AttemptFailure, lease: Option<Lease>) -> Self {
@@ -108,26 +81,6 @@ impl ConnectionUse {
     fn of(is_reused: bool) -> Self {
         if is_reused { Self::Reused } else { Self::First }
     }
-}
-
-/// Ends a cancelled attempt: records its traffic and gives the body back.
-pub(super) fn give_up<C>(r: &mut Request, exchange: Exchange<C>) {
-    let Exchange { connection, lease, sending, .. } = exchange;
-    record_traffic(r, &connection);
-    let (sent, received) = connection.traffic();
-    lease.sent(sent);
-    lease.received(received);
-    sending.give_back(r);
-}
-
-/// An attempt that has a peer, and no connection yet.
-struct PendingAttempt {
-    lease: Lease,
-    /// Time at which the peer was chosen.
-    begun: Instant,
-    /// Request built for the peer; `None` if one was built for all.
-    built: Option<BuiltRequest>,
-    pool_key: PoolKey,
 }
 
 /// Runs one attempt until the response head has been read. `slot` has the exchange from the moment when there is a connection.
@@ -208,8 +161,8 @@ fn begin<C: Codec + Clone>(
         sticky.prepare_cookie(r, &lease);
     }
     let built = request.rebuild.map(|rebuild| rebuild(r)).transpose().map_err(AttemptError::Unbuildable)?;
-    let pending = PendingAttempt { lease, begun, built, pool_key: pool_key(r, request) };
-    match connect_at_once(r, request, attempts, &pending) {
+    let pending = PendingAttempt { lease, begun, built, pool_key: connect::pool_key(r, request) };
+    match connect::open_at_once(r, request, attempts, &pending) {
         None => Ok(Some(pending)),
         Some(connected) => begin_exchange(r, request, connected, pending, slot).map(|()| None),
     }
@@ -223,19 +176,7 @@ async fn open_connection<C: Codec + Clone>(
     pending: PendingAttempt,
     slot: &mut Option<Exchange<C>>,
 ) -> Result<(), AttemptError> {
-    let connected = if request.codec.is_multiplexed() {
-        acquire_stream(r, request, attempts, &pending).await
-    } else {
-        let options = attempts.connect_options(r, request);
-        let secured = pending.pool_key.secured.as_ref();
-        let secured = secured.map(|secured| (secured, TlsPools::of(&r.generation().disks)));
-        let timeout = request.settings.timeouts.connect;
-        let event_loop = r.client().event_loop.clone();
-        let opened =
-            UpstreamConnection::open(&event_loop, pending.lease.peer().addr(), &options, timeout, secured)
-                .await;
-        opened.map(Rc::new)
-    };
+    let connected = connect::open(r, request, attempts, &pending).await;
     begin_exchange(r, request, connected, pending, slot)
 }
 
@@ -279,62 +220,6 @@ fn begin_exchange<C: Codec + Clone>(
             request: RequestProgress::NotSent,
         })
     })
-}
-
-/// Key of the connections that `r` may use.
-fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PoolKey {
-    let settings = request.settings;
-    PoolKey {
-        group: request.group.peers.name().clone(),
-        location: if request.group.keepalive.is_local { settings.number } else { 0 },
-        secured: match &request.secured {
-            Some(_) if settings.tls.has_dynamic_name() => settings.tls.for_host(r, b""),
-            secured => secured.clone(),
-        },
-    }
-}
-
-/// Takes an idle connection to the peer of an attempt, or opens one if that never waits. `None` if it has to be waited for.
-fn connect_at_once<C: Codec>(
-    r: &Request,
-    request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
-    PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
-) -> Option<Result<Rc<UpstreamConnection>, AttemptFailure>> {
-    if request.codec.is_multiplexed() {
-        return None;
-    }
-    let event_loop = &r.client().event_loop;
-    // A kept connection has carried another protocol than a tunnel's.
-    if !request.codec.is_connect()
-        && let Some(connection) = event_loop.upstreams.idle.take(pool_key, lease.peer())
-    {
-        return Some(Ok(connection));
-    }
-    if pool_key.secured.is_some() {
-        return None;
-    }
-    UpstreamConnection::open_at_once(event_loop, lease.peer().addr(), || attempts.connect_options(r, request))
-}
-
-/// Opens a stream to the peer of an attempt, on a connection that others use, too, or will.
-async fn acquire_stream<C>(
-    r: &Request,
-    request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
-    PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
-) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
-    let wanted = StreamParams {
-        peer: lease.peer(),
-        to: lease.peer().addr(),
-        options: attempts.connect_options(r, request),
-        keepalive: request.group.keepalive,
-        head_size: request.settings.buffer_size,
-        timeout: request.settings.timeouts.connect,
-    };
-    let pools = || TlsPools::of(&r.generation().disks);
-    let stream = h2_pool::acquire_shared(&r.client().event_loop.upstreams, pool_key, wanted, pools).await?;
-    Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 
 /// Resets the traffic counters of a connection that now serves `r`, and records the time to connect.
@@ -403,120 +288,5 @@ fn end_unanswered<C>(r: &mut Request, exchange: Option<Exchange<C>>, unsent: Sen
             connection: if received == 0 { connection_use } else { ConnectionUse::First },
             request: if sent > 0 { RequestProgress::Sent } else { RequestProgress::NotSent },
         }),
-    }
-}
-
-/// Records the bytes sent and received so far for the variables and the log.
-fn record_traffic(r: &mut Request, connection: &UpstreamConnection) {
-    if let Some(attempt) = r.upstream.current() {
-        (attempt.sent, attempt.received) = connection.traffic();
-    }
-}
-
-/// Sends the request and reads, whichever is possible, until the head is complete. The bytes read behind it are the input of the
-/// exchange then.
-async fn read_head<C: Codec>(
-    r: &mut Request,
-    exchange: &mut Exchange<C>,
-    request: &UpstreamRequest<'_, C>,
-) -> Result<(), SendError> {
-    let event_loop = r.client().event_loop.clone();
-    let Exchange { connection, sending, codec, input: rest, .. } = exchange;
-    let settings = request.settings;
-    // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
-    let mut is_timed = false;
-    let mut unsent = None;
-    let mut hinted = 0;
-    // Bytes behind the head are read with it: with a rate limit, or while memory is tight, no more than a head may have.
-    let is_limited = request.response.is_some_and(|response| response.limit_rate.is_some());
-    let max = || {
-        if is_limited || memory::level() != memory::MemoryLevel::Plenty {
-            settings.buffer_size
-        } else {
-            READ_SIZE
-        }
-    };
-    poll_fn(|cx| {
-        if unsent.is_none()
-            && let Poll::Ready(Err(error)) = sending.poll(cx)
-        {
-            match error {
-                // The server may have responded before it closed.
-                SendError::Upstream(UpstreamFailure::Send(_)) => unsent = Some(error),
-                error => return Poll::Ready(Err(error)),
-            }
-        }
-        // The traffic is recorded for the log, in case the request is cancelled while it waits.
-        record_traffic(r, connection);
-        if !is_timed && sending.is_over() {
-            connection.begin_reading(settings.timeouts.read);
-            is_timed = true;
-        }
-        loop {
-            let waited = match &unsent {
-                // Everything that a stream received is in its queue by now.
-                Some(_) if connection.stream().is_some() => Ok(()),
-                // A socket may have bytes that the loop has not been notified of yet, or an end, which it is notified of, too.
-                _ if is_timed => ready!(connection.poll_readable(cx)),
-                _ => ready!(connection.poll_input(cx)),
-            };
-            let (read, input) = match waited.and_then(|()| read_some(&event_loop.buffers, connection, max()))
-            {
-                Ok(came) => came,
-                // The failure to send came first.
-                Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),
-            };
-            match read {
-                ReadOutcome::Some => {}
-                ReadOutcome::Nothing => match unsent.take_if(|_| connection.stream().is_some()) {
-                    Some(failure) => return Poll::Ready(Err(failure)),
-                    None => continue,
-                },
-                ReadOutcome::Closed => {
-                    let failure = unsent.take().unwrap_or(SendError::Upstream(UpstreamFailure::Closed));
-                    return Poll::Ready(Err(failure));
-                }
-            }
-            let size = input.len();
-            if let Some(behind) = parse_head(r, codec, input, request, &mut hinted)? {
-                *rest = behind;
-                return Poll::Ready(Ok(()));
-            }
-            // Interim responses, or an application's error output, may be of any length in front of a head.
-            if !event_loop.budget.may_copy(size) {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-        }
-    })
-    .await
-}
-
-/// Parses `input` up to the end of the head, and forwards early hints. Returns the bytes behind the head; `None` if it is not
-/// complete. `hinted` counts the bytes of early hints.
-fn parse_head<C: Codec>(
-    r: &mut Request,
-    codec: &mut C,
-    mut input: Bytes,
-    request: &UpstreamRequest<'_, C>,
-    hinted: &mut usize,
-) -> Result<Option<Bytes>, UpstreamFailure> {
-    loop {
-        let event = codec.read(&mut input, &mut r.upstream.answer);
-        let warnings = std::mem::take(&mut r.upstream.answer.warnings);
-        log_warnings(r, warnings, AttemptStage::ReadingHead);
-        match event? {
-            Event::NeedMore => return Ok(None),
-            Event::Interim => {
-                if let Some(response) = request.response {
-                    early_hints::forward(r, response, request.settings.buffer_size, hinted);
-                }
-            }
-            Event::Head => return Ok(Some(input)),
-            Event::Body(_) | Event::End => {
-                debug_assert!(false, "a codec returns the head first");
-                return Ok(None);
-            }
-        }
     }
 }

@@ -3,11 +3,13 @@
 //!
 //! ```text
 //! UpstreamRequest ─► pass ─► retry: one attempt after another
-//!                              └─► attempt: peer ─► connection (idle, new, or a stream of h2_pool) ─► send_request ─► head (codec)
-//!                                                                                                                     │
-//! client ◄── tunnel: both directions, after an upgrade or CONNECT ◄───────────────────────────────────── response ◄───┘
-//!        ◄── response_body: pulled, or read ahead of a slow client (response_buffer) ◄───────────────────────┘
+//!                              └─► attempt: peer ─► connect (idle, new, or a stream of h2_pool) ─► send_request ─► read_head
+//!                                                                                                                    │ Exchange
+//!                      tunnel: both directions, after an upgrade or CONNECT ◄── response_head: what the client gets ◄─┘
+//!                                                                                      │
+//! client ◄── flowing_body: pulled, or read_ahead of a slow client ◄── response_body ◄──┘
 //! ```
+//! Each stage consumes the one before it, and the last one ends the `Exchange`.
 //! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 //!
 //! A `Codec` turns bytes into events and does no I/O: HTTP/1, HTTP/2, FastCGI, memcached (uwsgi and SCGI respond in HTTP/1). The
@@ -16,18 +18,23 @@
 
 mod attempt;
 pub mod codec;
+mod connect;
 pub mod directives;
 mod early_hints;
 mod exchange;
+mod flowing_body;
 pub mod health;
 pub(crate) mod names;
 pub mod ocsp_client;
 pub mod own_request;
 mod pass;
+mod read_ahead;
 mod read_body;
-mod response;
+mod read_head;
+mod read_piece;
 mod response_body;
 mod response_buffer;
+mod response_head;
 pub(crate) mod retry;
 mod send_request;
 pub mod settings;

@@ -6,11 +6,10 @@ use tw_connect::reading::READ_SIZE;
 use tw_http::Method;
 use tw_log::Level;
 
-use super::attempt;
 use super::codec::Codec;
 use super::codec::connect_tunnel::ConnectTunnel;
-use super::exchange::Exchange;
-use super::response;
+use super::exchange::{Exchange, record_traffic};
+use super::response_head::ResponseHead;
 use super::retry::{NoResponse, try_upstreams};
 use super::settings::ProxySettings;
 use super::sticky;
@@ -49,7 +48,10 @@ pub async fn pass<C: Codec + Clone>(
     sticky::set_cookie(r);
     match tried {
         Ok(Ok(())) => match exchange {
-            Some(exchange) => response::respond(r, settings, rewrite, exchange, lookup),
+            Some(exchange) => {
+                let head = ResponseHead::begin(r, settings, rewrite, exchange);
+                head.decide(r, lookup).respond(r, settings)
+            }
             None => Outcome::Status(502),
         },
         Ok(Err(NoResponse { status, failure })) => {
@@ -80,8 +82,8 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
     r.state.conditions = ConditionCheck::Answered;
     if let Some(attempt) = r.upstream.current() {
         attempt.status = r.response.status;
-        (attempt.sent, attempt.received) = exchange.connection.traffic();
     }
+    record_traffic(r, &exchange.connection);
     let settings = request.settings;
     tunnel::open(r, exchange, &settings.timeouts, settings.buffer_size.min(READ_SIZE))
 }
@@ -89,7 +91,7 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
 /// Ends the attempt of a client that is gone.
 fn end_cancelled<C>(r: &mut Request, exchange: Option<Exchange<C>>, gone: &ClientGone) -> Outcome {
     if let Some(exchange) = exchange {
-        attempt::give_up(r, exchange);
+        exchange.cancel(r);
     }
     if let Some(attempt) = r.upstream.current() {
         attempt.end();

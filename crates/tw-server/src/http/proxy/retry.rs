@@ -8,8 +8,9 @@ use tw_http::Method;
 use tw_log::Level;
 use tw_upstream::{Lease, PeerOutcome, PeerSelection, RetryPermit};
 
-use super::attempt::{self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, RequestProgress};
+use super::attempt::{self, AttemptError, ConnectionUse, FailedAttempt, RequestProgress};
 use super::codec::Codec;
+use super::connect::AttemptContext;
 use super::exchange::Exchange;
 use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
 use crate::http::request::Request;

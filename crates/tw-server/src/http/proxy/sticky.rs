@@ -9,13 +9,15 @@ use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use crate::config::sticky::is_same_site;
 use crate::http::request::Request;
 use crate::http::variables::find_cookie;
 use crate::vars::Template;
 
 /// `31 Dec 2037 23:55:55 GMT` and a span of ten years, for `expires=max`. Source: nginx.
 const MAX: (i64, u64) = (2_145_916_555, 315_360_000);
+
+/// Words of `samesite=`.
+const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
 
 /// Method by which a request is bound to a server.
 pub enum Sticky {
@@ -155,6 +157,11 @@ pub(super) fn set_cookie(r: &mut Request) {
     if let Some(value) = r.upstream.cookie.take() {
         r.response.fields.append(Name::Copy(b"Set-Cookie"), Value::Shared(value.into()));
     }
+}
+
+/// Returns true if this is a value of `SameSite`.
+pub(crate) fn is_same_site(value: &[u8]) -> bool {
+    SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
 }
 
 /// The first that is not empty.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tw_conf::{Buffers, ConfError, Setting};
 
-use super::ProxyKind;
+use super::kind::ProxyKind;
 use crate::config::location::TempPath;
 use crate::protocol::Resolve;
 

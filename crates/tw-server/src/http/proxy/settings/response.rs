@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Setting, Word};
 
-use super::ProxyKind;
+use super::kind::ProxyKind;
 use crate::http::cache::CacheSettings;
 use crate::http::forward_head::ForwardRules;
 use crate::http::header_names::IgnoredHeaders;
