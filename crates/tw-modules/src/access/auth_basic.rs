@@ -32,7 +32,7 @@ use tw_server::http::variables::basic_user;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use self::hash::{HashKind, PasswordVerdict};
+use self::hash::{HashKind, PASSWORD_MAX, PasswordVerdict};
 pub use self::hash::{PasswordError, password_hash, password_line};
 use self::password_cache::{PasswordCache, PasswordDigest};
 use self::users::{USERS, Users};
@@ -83,9 +83,7 @@ tw_base::limits! {
     /// Time a request waits for that.
     constant time turn_queue::WAIT_MAX, "503 with Retry-After; the error log says so";
     /// Bytes of a password compared with a slow hash.
-    ///
-    /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
-    const PASSWORD_MAX: usize = 512, bytes, "it is wrong";
+    constant bytes PASSWORD_MAX, "it is wrong";
     /// Right passwords remembered by a configuration.
     constant count password_cache::REMEMBERED_MAX, "the one used longest ago is hashed again";
     /// Time a right password is remembered.

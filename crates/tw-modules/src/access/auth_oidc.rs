@@ -8,6 +8,7 @@
 //! A login in progress costs this server nothing: its state is sealed in the URL, for one browser ([`sealed_state`]). Tokens of a
 //! session that is in use are renewed before they end ([`renewal`]).
 
+mod claims;
 mod discovery;
 mod endpoint;
 mod limits;
@@ -15,6 +16,7 @@ mod login;
 mod logout_token;
 mod pages;
 mod provider;
+mod providers;
 mod renewal;
 mod sealed_state;
 mod session;
@@ -26,14 +28,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_log::Text;
 use tw_server::config::location::Location;
-use tw_server::config::server::ServerSettings;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -41,9 +42,10 @@ use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
 use self::login::is_nameless;
-use self::pages::{ProviderPage, ProviderPages, begin_login};
+use self::pages::{ProviderPages, begin_login};
 pub use self::provider::directives;
 use self::provider::{OidcCounts, Provider, RawProvider};
+use self::providers::Providers;
 use self::session::{OidcSession, RenewalNeed};
 use self::session_table::OidcSessions;
 use crate::shared::jose::append_member;
@@ -62,14 +64,6 @@ pub(crate) struct AuthOidc {
     /// `None` for `off`.
     auth: Option<Arc<Provider>>,
     providers: Arc<Providers>,
-}
-
-/// All providers of a configuration.
-#[derive(Default)]
-struct Providers {
-    all: HashMap<Box<[u8]>, Arc<Provider>>,
-    /// Providers in use, by the address of the settings of a server: there their responses and logouts are answered.
-    used: FatalMutex<Vec<(usize, Arc<Provider>)>>,
 }
 
 impl Settings<Http> for AuthOidc {
@@ -190,7 +184,7 @@ impl Settings<Http> for AuthOidc {
                         );
                     }
                 }
-                Arc::new(Providers { all, used: FatalMutex::default() })
+                Arc::new(Providers::new(all))
             }
         };
         let auth = match raw.auth.take() {
@@ -245,30 +239,6 @@ fn put(r: &Request, out: &mut Vec<u8>, read: impl FnOnce(&OidcSession) -> Option
     let Some(text) = active.as_ref().and_then(|active| read(&active.0)) else { return Value::Missing };
     out.extend_from_slice(text);
     Value::Found
-}
-
-impl Providers {
-    /// Notes that a server uses a provider.
-    fn note(&self, server: &Arc<ServerSettings>, provider: &Arc<Provider>) {
-        let server = Arc::as_ptr(server).addr();
-        let mut used = self.used.lock();
-        if !used.iter().any(|(at, known)| *at == server && Arc::ptr_eq(known, provider)) {
-            used.push((server, provider.clone()));
-        }
-    }
-
-    /// The provider of `r`'s server that has a page at this path.
-    fn page(&self, r: &Request) -> Option<(Arc<Provider>, ProviderPage)> {
-        let path = r.uri.path.as_slice();
-        if !self.all.values().any(|provider| provider.page(path).is_some()) {
-            return None;
-        }
-        let server = Arc::as_ptr(&r.plan().server).addr();
-        let used = self.used.lock();
-        used.iter()
-            .filter(|(at, _)| *at == server)
-            .find_map(|(_, provider)| Some((provider.clone(), provider.page(path)?)))
-    }
 }
 
 impl Handler for AuthOidc {

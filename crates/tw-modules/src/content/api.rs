@@ -16,6 +16,7 @@
 //! new list of peers may take longer than a turn of the loop, and takes effect on all loops at once; with `state` the
 //! response is sent after the file is written.
 
+mod block;
 mod body;
 mod caches;
 mod change;
@@ -45,6 +46,7 @@ use tw_server::load::Resolve;
 use tw_server::vars::Template;
 use tw_stream::Stream;
 
+use block::{Block, SessionBlock};
 use change::{GroupToChange, ServerChange};
 use response::{ApiError, ApiFailure, ApiResponse};
 
@@ -162,48 +164,6 @@ enum Endpoint<'a> {
     Purge(&'a str),
     Keyvals(Block),
     Keyval(Block, &'a str),
-}
-
-/// Block that upstream groups stand in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Block {
-    Http,
-    Stream,
-    Mail,
-}
-
-/// Block whose servers have zones of sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SessionBlock {
-    Stream,
-    Mail,
-}
-
-impl Block {
-    const ALL: [(&'static str, Self); 3] =
-        [("http", Self::Http), ("stream", Self::Stream), ("mail", Self::Mail)];
-
-    /// The block of this name.
-    fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, block)| block)
-    }
-
-    /// The block, if its servers have zones of sessions.
-    fn of_sessions(self) -> Result<SessionBlock, ApiError> {
-        match self {
-            Self::Http => Err(ApiError::NO_PATH),
-            Self::Stream => Ok(SessionBlock::Stream),
-            Self::Mail => Ok(SessionBlock::Mail),
-        }
-    }
-
-    /// Names of the kinds of objects in it.
-    fn contents(self) -> [&'static str; 3] {
-        match self {
-            Self::Http => ["caches", "keyvals", "upstreams"],
-            Self::Stream | Self::Mail => ["keyvals", "server_zones", "upstreams"],
-        }
-    }
 }
 
 impl<'a> Endpoint<'a> {

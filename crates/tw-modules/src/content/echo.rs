@@ -9,11 +9,11 @@
 
 mod around;
 mod command;
+mod limits;
 mod run;
 mod state;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, record};
@@ -26,9 +26,9 @@ use tw_server::http::plan::{Handler, HeaderFilter, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
 use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
+use tw_server::vars::VarDef;
 
-use self::around::Surrounded;
+use self::around::{Surrounded, SurroundingLines};
 use self::command::{Program, RawCommand, RawProgram, RawText};
 use self::run::{Failed, Run};
 
@@ -48,26 +48,6 @@ pub(crate) struct Echo {
     program: Arc<Program>,
     status: u16,
     around: Arc<SurroundingLines>,
-}
-
-/// Lines before and after a body.
-struct SurroundingLines {
-    before: Box<[Template]>,
-    after: Box<[Template]>,
-}
-
-tw_base::limits! {
-    /// Limits of this module.
-    const LIMITS;
-
-    /// A pause of `echo_sleep`.
-    const SLEEP_MAX: Duration = Duration::from_secs(86_400), time, "a longer one is as long as this";
-    /// Texts and subrequests of `echo` that wait to be sent, and one text more.
-    const QUEUE_MAX: usize = 64 << 10, bytes, "the program goes on when they are sent";
-    /// Commands of `echo` that run without a pause.
-    const COMMANDS_MAX: u32 = 1000, count, "other tasks of the loop run";
-    /// Copies of a text of `echo_duplicate` in memory, or one text if that is longer.
-    constant bytes run::REPEAT_SIZE, "the others are made when these are sent";
 }
 
 impl Settings<Http> for Echo {
@@ -163,7 +143,7 @@ impl Settings<Http> for Echo {
 
     const VARIABLES: &'static [VarDef] = state::VARIABLES;
 
-    const LIMITS: &'static [Limit] = LIMITS;
+    const LIMITS: &'static [Limit] = limits::LIMITS;
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut lines =
@@ -187,12 +167,6 @@ impl Settings<Http> for Echo {
         if !self.around.is_empty() {
             plan.add_header_filter(self.clone());
         }
-    }
-}
-
-impl SurroundingLines {
-    fn is_empty(&self) -> bool {
-        self.before.is_empty() && self.after.is_empty()
     }
 }
 

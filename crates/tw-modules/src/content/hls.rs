@@ -9,6 +9,7 @@
 //! memory is taken: tables stay as they are in the file, and are walked along.
 
 mod codec;
+mod media_tracks;
 mod playlist;
 mod segment;
 mod shared_movies;
@@ -33,11 +34,9 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 
-use self::codec::Codec;
+use self::media_tracks::MediaTracks;
 use self::playlist::{FRAGMENTS_MAX, PlaylistRange};
 use self::segment::{FragmentParts, Segment};
-use self::transport_stream::CLOCK_HZ;
-use crate::content::mp4::movie::{Fault, Movie, SampleTable};
 use crate::content::mp4::reader::{self, Failure, WantedBoxes};
 use crate::content::mp4::{by_length, milliseconds};
 use crate::content::static_files;
@@ -176,65 +175,6 @@ impl Form {
             Self::Playlist => "application/vnd.apple.mpegurl",
             Self::Segment => "video/mp2t",
         }
-    }
-}
-
-/// A track that a transport stream can carry.
-pub(crate) struct MediaTrack {
-    table: SampleTable,
-    codec: Codec,
-}
-
-impl MediaTrack {
-    /// A time of the track in ticks of a transport stream, from the beginning of the movie.
-    fn ticks(&self, time: u64) -> i64 {
-        self.ticks_of(i64::try_from(time).unwrap_or(i64::MAX).saturating_add(self.table.shift))
-    }
-
-    /// Units of the track in ticks.
-    fn ticks_of(&self, units: i64) -> i64 {
-        let ticks = i128::from(units) * i128::from(CLOCK_HZ) / i128::from(self.table.timescale);
-        i64::try_from(ticks).unwrap_or(i64::MAX)
-    }
-}
-
-/// A movie with the first of its tracks of each kind.
-pub(crate) struct MediaTracks {
-    movie: Movie,
-    video: Option<MediaTrack>,
-    audio: Option<MediaTrack>,
-}
-
-impl MediaTracks {
-    fn parse(moov: Vec<u8>) -> Result<Self, Fault> {
-        let movie = Movie::parse(moov)?;
-        let first = |handler: &[u8; 4]| {
-            let mut tracks = movie.tracks().iter().filter(|track| track.handler == *handler);
-            tracks.find_map(|table| {
-                let codec = Codec::of(movie.description(table))?;
-                Some(MediaTrack { table: table.clone(), codec })
-            })
-        };
-        let video = first(b"vide");
-        let audio = first(b"soun");
-        if video.is_none() && audio.is_none() {
-            return Err(Fault::In("no tracks that can be streamed were found"));
-        }
-        Ok(Self { movie, video, audio })
-    }
-
-    /// The tracks, video first.
-    fn all(&self) -> impl Iterator<Item = &MediaTrack> {
-        self.video.iter().chain(&self.audio)
-    }
-
-    /// The track whose key frames begin fragments. There is one.
-    fn leading(&self) -> Option<&SampleTable> {
-        self.all().next().map(|track| &track.table)
-    }
-
-    fn duration_ms(&self) -> u64 {
-        self.all().map(|track| self.movie.duration_ms(&track.table)).max().unwrap_or(0)
     }
 }
 

@@ -22,7 +22,7 @@ use tw_core::vars::SlotKind;
 
 pub(crate) use self::pairs::{ChangeError, Pair, PairChange};
 use self::pairs::{KeyKind, Pairs};
-pub(crate) use self::zone::KeyvalZone;
+pub(crate) use self::zone::{KeyvalZone, unix_ms};
 use self::zone::{SharedPairs, StateFile};
 use crate::shared::block::variable_name;
 use crate::shared::zone::{self as shared_zone, ZoneParameter};
@@ -237,10 +237,4 @@ impl RawVariable {
         };
         crate::shared::block::define(cx, &self.variable, SlotKind::Volatile(Arc::new(look_up)), None)
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let now = tw_rt::clock::unix();
-    u64::try_from(now.secs).unwrap_or_default() * 1000 + u64::from(now.msec)
 }

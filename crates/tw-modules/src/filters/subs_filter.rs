@@ -17,7 +17,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use self::lines::{Lines, TURN_WORK};
+use self::lines::Lines;
 use self::rule::{RawRule, Rule};
 use crate::shared::changed_body::{Validators, changed, remove_length};
 use crate::shared::types::{self, RawTypes, Types};
@@ -55,7 +55,7 @@ tw_base::limits! {
     /// Bytes of a line for `subs_filter`: `subs_line_buffer_size` times the number of `subs_buffers`.
     const LINE_MAX: usize = 64 << 20, bytes, "the configuration is refused";
     /// Bytes that the rules of `subs_filter` search in one turn of a loop.
-    constant bytes TURN_WORK, "the rest waits for another turn";
+    constant bytes rule::TURN_WORK, "the rest waits for another turn";
     /// Bytes of a line for `subs_filter`, times the number of `subs_buffers`.
     directive "subs_line_buffer_size", "the line is changed in parts of this size";
 }

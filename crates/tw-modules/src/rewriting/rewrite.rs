@@ -8,6 +8,7 @@
 //! after. The content of an `if` belongs to the program of the block around it; if its condition is true, the request
 //! continues with the settings of the `if`.
 
+mod captures;
 mod condition;
 mod program;
 mod raw;
@@ -19,9 +20,7 @@ mod set_misc;
 use std::sync::Arc;
 
 use tw_base::Limit;
-use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, SERVER, Setting, record,
-};
+use tw_conf::{Args, ConfError, Directive, HTTP, record};
 use tw_core::module::{Settings, TakeIf};
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
@@ -30,20 +29,10 @@ use tw_server::load::Resolve;
 
 use self::condition::IfCondition;
 use self::program::Program;
-use self::raw::RawOperation;
+pub(crate) use self::raw::Raw;
+use self::raw::{BLOCKS, RawOperation};
 use self::run::Run;
-use self::set_misc::{Base32, RawBase32, UpstreamList, UpstreamLists};
-
-const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
-
-/// A program as written.
-#[derive(Default)]
-pub(crate) struct Raw {
-    operations: Vec<RawOperation>,
-    log: Setting<bool>,
-    base32: RawBase32,
-    lists: Vec<UpstreamList>,
-}
+use self::set_misc::{Base32, UpstreamLists};
 
 /// The program of one block; it is not inherited.
 pub(crate) struct Rewrite {
@@ -92,7 +81,7 @@ const OWN: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.log.set_flag(node)),
 ];
 
-const LISTS: &[&[Directive<Raw>]] = &[OWN, set_misc::DIRECTIVES];
+const LISTS: &[&[Directive<Raw>]] = &[OWN, set_misc::directives::DIRECTIVES];
 
 impl Settings<Http> for Rewrite {
     type Raw = Raw;

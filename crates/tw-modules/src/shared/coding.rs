@@ -9,6 +9,7 @@ mod codec;
 mod compress;
 mod deflate;
 mod encoder;
+mod encoder_memory;
 mod ratio;
 mod settings;
 mod spare_encoders;

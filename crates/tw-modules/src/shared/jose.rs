@@ -13,6 +13,7 @@
 mod algorithm;
 mod claim_value;
 mod encryption;
+mod header;
 mod keys;
 mod signature;
 #[cfg(test)]
@@ -20,15 +21,16 @@ mod tests;
 mod token;
 
 pub(crate) use self::claim_value::{ClaimPath, append_member, append_value};
+pub(crate) use self::header::TokenError;
 pub(crate) use self::keys::{KEY_SET_SIZE_MAX, KeySet};
-pub(crate) use self::token::{SignatureCheck, Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken};
+pub(crate) use self::token::{SignatureCheck, Token, TokenKind, UnverifiedToken, VerifiedToken};
 
 tw_base::limits! {
     /// Limits of tokens and keys.
     pub(crate) const LIMITS;
 
     /// Bytes of a token (JWT).
-    constant bytes token::TOKEN_SIZE_MAX, "the token is invalid: 401";
+    constant bytes header::TOKEN_SIZE_MAX, "the token is invalid: 401";
     /// Lists and objects inside each other in a token or a set of keys.
     constant count token::JSON_DEPTH_MAX, "the token is invalid: 401; the set cannot be used: 500";
     /// Bytes of a set of keys (JWKS).

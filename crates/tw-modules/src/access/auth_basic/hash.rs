@@ -11,9 +11,11 @@ use sha1::Sha1;
 use tw_http::base64::{self, Alphabet};
 use yescrypt::Yescrypt;
 
-use super::PASSWORD_MAX;
 use super::des::{self, DIGITS};
 use crate::shared::secret::is_same;
+
+/// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
+pub(super) const PASSWORD_MAX: usize = 512;
 
 /// Longest hash that is looked at; the longest real ones have some 120 bytes.
 pub(super) const HASH_MAX: usize = 1024;

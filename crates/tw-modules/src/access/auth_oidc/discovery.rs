@@ -16,7 +16,6 @@ use tw_server::event_loop::Loop;
 use tw_server::http::request::Request;
 
 use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE, RequestError};
-use super::provider::Provider;
 use crate::shared::jose::KeySet;
 
 /// Time for which metadata and keys are kept.
@@ -60,9 +59,9 @@ pub(super) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Connections of a loop, as a location resolves names.
-    pub(super) fn of(event_loop: &'a Rc<Loop>, core: &'a Location, provider: &'a Provider) -> Self {
-        Self { event_loop, resolving: &core.resolving, permits: &provider.discovery.permits }
+    /// Connections of a loop to the provider of `discovery`, as a location resolves names.
+    pub(super) fn of(event_loop: &'a Rc<Loop>, core: &'a Location, discovery: &'a Discovery) -> Self {
+        Self { event_loop, resolving: &core.resolving, permits: &discovery.permits }
     }
 }
 

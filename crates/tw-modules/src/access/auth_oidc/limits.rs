@@ -1,7 +1,7 @@
 //! Limits of logins and sessions.
 
 use super::{
-    discovery, endpoint, login, logout_token, pages, provider, renewal, sealed_state, session, session_table,
+    discovery, endpoint, login, logout_token, pages, provider, sealed_state, session, session_table,
     used_once,
 };
 
@@ -38,7 +38,7 @@ tw_base::limits! {
     /// States of logins, and identifiers of logout tokens, that are remembered after their use.
     constant count used_once::USED_MAX, "half of them, the oldest, could be used again";
     /// Renewals of tokens at one provider at the same time.
-    constant count renewal::RENEWALS_AT_ONCE, "others wait; the requests of their sessions pass, unless the tokens have ended";
+    constant count provider::RENEWALS_AT_ONCE, "others wait; the requests of their sessions pass, unless the tokens have ended";
     /// Time before the end of tokens in which they are renewed; a quarter of their life if that is shorter.
     constant time session::RENEWAL_LEAD_MAX, "a request waits for the renewal";
     /// Bytes of a form with a logout token.

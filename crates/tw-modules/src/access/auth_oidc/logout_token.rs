@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tw_rt::clock::UnixTime;
 
+use super::claims::{LEEWAY, check_issuer};
 use super::session_table::SessionName;
-use super::tokens::{LEEWAY, check_issuer};
 use crate::shared::jose::VerifiedToken;
 
 /// Age of a logout token.

@@ -13,12 +13,12 @@ use tw_server::http::request::Request;
 
 use super::discovery::{Caller, Metadata};
 use super::login::{self, CallbackError, HostError};
-use super::logout_token;
-use super::provider::Provider;
+use super::logout_token::{self, Logout};
+use super::provider::{Provider, ProviderPage};
+use super::providers::Providers;
 use super::sealed_state::Derived;
 use super::session::{self, OidcSession};
 use super::session_table::{END_BATCH, SessionName};
-use super::{Providers, logout_token::Logout};
 use crate::content::api::is_cross_origin;
 use crate::shared::access_refusal::try_later;
 use crate::shared::secret::is_same;
@@ -29,19 +29,6 @@ use crate::shared::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 pub(super) const LOGOUT_FORM_SIZE_MAX: usize = 40 << 10;
 /// Argument with which a user confirms a logout.
 const CONFIRMATION: &str = "confirm";
-
-/// Page of a provider on this server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProviderPage {
-    /// `redirect_uri`
-    Callback,
-    /// `logout_uri`
-    Logout,
-    /// `frontchannel_logout_uri`
-    FrontChannelLogout,
-    /// `backchannel_logout_uri`
-    BackChannelLogout,
-}
 
 /// Pages of all providers.
 pub(super) struct ProviderPages(pub(super) Arc<Providers>);
@@ -66,7 +53,7 @@ impl Handler for ProviderPages {
 async fn metadata(provider: &Provider, r: &Request) -> Result<Arc<Metadata>, String> {
     let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    provider.metadata(Caller::of(&event_loop, &core, provider)).await
+    provider.metadata(Caller::of(&event_loop, &core, &provider.discovery)).await
 }
 
 /// Sends a client to the provider.
@@ -125,7 +112,7 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
     }
     let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    let caller = Caller::of(&event_loop, &core, provider);
+    let caller = Caller::of(&event_loop, &core, &provider.discovery);
     let tokens = match provider.exchange(&callback, &origin, caller, &metadata).await {
         Ok(tokens) => tokens,
         Err(why) => return fail(r, &why),
@@ -241,10 +228,11 @@ async fn log_out_by_token(provider: &Provider, r: &mut Request) -> Outcome {
     };
     let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    let verified = match provider.verify(&token, Caller::of(&event_loop, &core, provider), &metadata).await {
-        Ok(verified) => verified.map_err(|error| error.to_string()),
-        Err(why) => return fail(r, &why),
-    };
+    let verified =
+        match provider.verify(&token, Caller::of(&event_loop, &core, &provider.discovery), &metadata).await {
+            Ok(verified) => verified.map_err(|error| error.to_string()),
+            Err(why) => return fail(r, &why),
+        };
     let checked = verified.as_ref().map_err(String::clone).and_then(|token| {
         let logout = logout_token::check(token, &provider.issuer, &provider.client_id, tw_rt::clock::unix())?;
         let is_first = provider.used.logout_tokens.take(logout.identifier.as_bytes(), tw_rt::clock::now());

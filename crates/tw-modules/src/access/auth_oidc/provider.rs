@@ -19,8 +19,6 @@ use tw_server::load::Resolve;
 use super::discovery::{Caller, Discovery, Metadata};
 use super::endpoint::ProviderUrl;
 use super::logout_token::IDENTIFIER_TIME;
-use super::pages::ProviderPage;
-use super::renewal::RENEWALS_AT_ONCE;
 use super::sealed_state::{LOGIN_SECS_MAX, StateKeys};
 use super::session_table::OidcSessions;
 use super::used_once::UsedOnce;
@@ -72,11 +70,27 @@ pub(super) const LOGINS_AT_ONCE: usize = 32;
 pub(super) const LOGINS_WAITING_MAX: usize = 1024;
 /// Logins of one client among them.
 pub(super) const LOGINS_OF_CLIENT_MAX: usize = 32;
+/// Renewals at one provider at the same time; others wait. Together with the logins they are fewer than the
+/// [requests](super::endpoint::REQUESTS_AT_ONCE).
+pub(super) const RENEWALS_AT_ONCE: usize = 16;
 const LOGINS: TurnLimits = TurnLimits {
     at_once: LOGINS_AT_ONCE,
     waiting: LOGINS_WAITING_MAX,
     waiting_of_client: LOGINS_OF_CLIENT_MAX,
 };
+
+/// Page of a provider on this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProviderPage {
+    /// `redirect_uri`
+    Callback,
+    /// `logout_uri`
+    Logout,
+    /// `frontchannel_logout_uri`
+    FrontChannelLogout,
+    /// `backchannel_logout_uri`
+    BackChannelLogout,
+}
 
 /// A provider.
 pub(super) struct Provider {

@@ -23,10 +23,6 @@ use super::provider::Provider;
 use super::session::{OidcSession, RenewalNeed, UserTokens};
 use super::tokens::RenewalError;
 
-/// Renewals at one provider at the same time; others wait. Together with the logins they are fewer than the
-/// [requests](super::endpoint::REQUESTS_AT_ONCE).
-pub(super) const RENEWALS_AT_ONCE: usize = 16;
-
 /// Renewal of one session.
 struct RenewalTask {
     provider: Arc<Provider>,
@@ -97,7 +93,7 @@ impl RenewalTask {
 
     async fn renew(&self) -> Result<UserTokens, RenewalError> {
         let Self { provider, session, .. } = self;
-        let caller = Caller::of(&self.event_loop, &self.core, provider);
+        let caller = Caller::of(&self.event_loop, &self.core, &provider.discovery);
         let Some(refresh_token) = &session.tokens.refresh_token else {
             return Err(RenewalError::Failed("the session has no refresh token".to_owned()));
         };

@@ -76,6 +76,19 @@ impl UserTokens {
             + self.userinfo.as_ref().map_or(0, Vec::len)
     }
 
+    /// Tokens with these claims, for tests.
+    #[cfg(test)]
+    pub(super) fn of_claims(claims: &Value) -> Self {
+        Self {
+            id_token: claims.to_string(),
+            verified: Arc::new(VerifiedToken::of_claims(claims)),
+            access_token: "a".to_owned(),
+            refresh_token: Some("r".to_owned()),
+            userinfo: None,
+            life: Some(Duration::from_secs(100)),
+        }
+    }
+
     /// Text of a claim of the ID token.
     pub(super) fn claim(&self, name: &str) -> Option<&str> {
         self.verified.claims().get(name).and_then(Value::as_str)
@@ -182,22 +195,10 @@ pub(super) fn set_cookie(name: &str, value: Option<&str>, is_secure: bool) -> St
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use serde_json::json;
 
     use super::*;
-
-    /// Tokens with these claims.
-    pub(crate) fn tokens(claims: &Value) -> UserTokens {
-        UserTokens {
-            id_token: claims.to_string(),
-            verified: Arc::new(VerifiedToken::of_claims(claims)),
-            access_token: "a".to_owned(),
-            refresh_token: Some("r".to_owned()),
-            userinfo: None,
-            life: Some(Duration::from_secs(100)),
-        }
-    }
 
     #[test]
     fn tokens_are_renewed_before_they_end() {
@@ -206,7 +207,7 @@ pub(super) mod tests {
             let tokens = UserTokens {
                 life: life.map(Duration::from_secs),
                 refresh_token: refresh_token.map(str::to_owned),
-                ..tokens(&json!({}))
+                ..UserTokens::of_claims(&json!({}))
             };
             OidcSession { began: now, ..OidcSession::new("id", tokens, Duration::from_secs(1000)) }
         };

@@ -261,13 +261,13 @@ fn pair_key(key: &SessionHash) -> Arc<[u8]> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::session::tests::tokens;
+    use super::super::session::UserTokens;
     use super::*;
 
     const LIFETIME: Duration = Duration::from_secs(100);
 
     fn session(id: &str, sub: &str, sid: &str) -> OidcSession {
-        OidcSession::new(id, tokens(&json!({ "sub": sub, "sid": sid })), LIFETIME)
+        OidcSession::new(id, UserTokens::of_claims(&json!({ "sub": sub, "sid": sid })), LIFETIME)
     }
 
     fn store(size: u64) -> Arc<KeyvalZone> {
@@ -304,7 +304,7 @@ mod tests {
         let now = tw_rt::clock::now();
         sessions.insert(session("1", "a", "x")).unwrap();
         let first = sessions.find(b"1", now).unwrap();
-        let renewed = || first.renewed(tokens(&json!({ "sub": "a", "sid": "w" })), LIFETIME);
+        let renewed = || first.renewed(UserTokens::of_claims(&json!({ "sub": "a", "sid": "w" })), LIFETIME);
         sessions.replace(renewed());
         let second = sessions.find(b"1", now).unwrap();
         assert!(sessions.is_current(&second) && !sessions.is_current(&first));
@@ -361,7 +361,8 @@ mod tests {
         // Pairs of others leave no room.
         let value: Arc<[u8]> = vec![b'x'; 60_000].into();
         store.change(&[(b"other"[..].into(), PairChange::Add(Pair { value, expires: None }))]).unwrap();
-        let large = OidcSession::new("1", tokens(&json!({ "sub": "u".repeat(8000) })), LIFETIME);
+        let large =
+            OidcSession::new("1", UserTokens::of_claims(&json!({ "sub": "u".repeat(8000) })), LIFETIME);
         assert_eq!(sessions.insert(large), Err(NoRoom));
         assert_eq!(sessions.count(), 0);
     }

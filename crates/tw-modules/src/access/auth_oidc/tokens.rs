@@ -2,20 +2,17 @@
 //! RFC 6749).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tw_http::base64;
 
+use super::claims::{LEEWAY, check_issuer};
 use super::discovery::{Caller, ClientAuthentication, Metadata};
 use super::endpoint::{Content, RequestError};
 use super::provider::{Provider, Userinfo, component};
 use super::session::{UserTokens, life_of};
 use crate::shared::jose::{SignatureCheck, Token, TokenError, TokenKind, VerifiedToken};
 use crate::shared::secret::is_same;
-
-/// Difference between the clocks of the provider and of this server.
-pub(super) const LEEWAY: Duration = Duration::from_secs(60);
 
 /// Origin of an ID token, which its claims have to fit.
 #[derive(Clone, Copy)]
@@ -190,14 +187,6 @@ impl Provider {
                 }
             }
         }
-    }
-}
-
-/// Checks that a token is of this issuer.
-pub(super) fn check_issuer(claims: &Map<String, Value>, issuer: &str) -> Result<(), String> {
-    match claims.get("iss") {
-        Some(Value::String(found)) if found == issuer => Ok(()),
-        _ => Err("it is of another issuer".to_owned()),
     }
 }
 

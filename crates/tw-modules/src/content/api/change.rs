@@ -12,7 +12,7 @@ use tw_rt::watch::Subject;
 use tw_server::http::request::Request;
 use tw_upstream::{Group, PeerId, PeerList, Server, ServerId, UnknownPeer};
 
-use super::Block;
+use super::block::Block;
 use super::body::ParameterChange;
 use super::response::{ApiError, ApiFailure, ApiResponse};
 use super::show;

@@ -12,7 +12,7 @@ use tw_upstream::{
     AdminState, Peer, PeerId, PeerList, PeerParams, PeerSnapshot, PeerStatus, Server, ServerAddress,
 };
 
-use super::Block;
+use super::block::Block;
 use super::response::json;
 
 /// Group and statistics of its peers.

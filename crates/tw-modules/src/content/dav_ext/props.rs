@@ -11,7 +11,6 @@ use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num, target};
 use tw_server::config::media_types::MediaTypes;
 
-use super::xml::is_forbidden;
 use crate::content::autoindex::push_iso8601;
 
 /// Property that this server knows.
@@ -206,6 +205,11 @@ fn push_text(bytes: &[u8], out: &mut Vec<u8>) {
 fn last_name(uri: &[u8]) -> &[u8] {
     let uri = uri.strip_suffix(b"/").unwrap_or(uri);
     uri.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Returns true for a character that XML does not allow.
+pub(super) fn is_forbidden(char: char) -> bool {
+    char.is_control() && !matches!(char, '\t' | '\n' | '\r') || matches!(char, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

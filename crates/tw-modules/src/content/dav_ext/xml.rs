@@ -10,7 +10,7 @@ use quick_xml::name::{Namespace, ResolveResult};
 use tw_http::escape::push_html;
 
 use super::locks::LockScope;
-use super::props::{Prop, PropSet, Wanted};
+use super::props::{Prop, PropSet, Wanted, is_forbidden};
 
 /// Bytes of a body.
 pub(super) const BODY_MAX: usize = 16 << 10;
@@ -214,11 +214,6 @@ fn resolve<'b>(reference: &BytesRef<'_>, buf: &'b mut [u8; 4]) -> Result<&'b str
         }
         Ok(Some(_)) | Err(_) => Err(InvalidXml),
     }
-}
-
-/// Returns true for a character that XML does not allow.
-pub(super) fn is_forbidden(char: char) -> bool {
-    char.is_control() && !matches!(char, '\t' | '\n' | '\r') || matches!(char, '\u{fffe}' | '\u{ffff}')
 }
 
 /// Returns true for the name of an element that can be written back.

@@ -8,9 +8,21 @@ use bytes::Bytes;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
+use tw_server::vars::Template;
 
-use super::SurroundingLines;
 use crate::shared::changed_body::{refuse_ranges, remove_length};
+
+/// Lines before and after a body.
+pub(super) struct SurroundingLines {
+    pub(super) before: Box<[Template]>,
+    pub(super) after: Box<[Template]>,
+}
+
+impl SurroundingLines {
+    pub(super) fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+}
 
 /// A body between lines.
 pub(super) struct Surrounded {

@@ -8,7 +8,7 @@ use tw_http::Method;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::SLEEP_MAX;
+use super::limits::SLEEP_MAX;
 
 /// Text of a line as written.
 pub(super) struct RawText {

@@ -28,10 +28,9 @@ use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::vars::Template;
 
 use super::command::{self, Command, Parts, Program, SubrequestCommand, Wait};
-use super::{COMMANDS_MAX, QUEUE_MAX, state};
+use super::limits::{COMMANDS_MAX, QUEUE_MAX, REPEAT_SIZE};
+use super::state;
 
-/// Bytes of one piece of a repeated text.
-pub(super) const REPEAT_SIZE: usize = 32 << 10;
 /// Cost of an item in the queue beside its text.
 const ITEM_COST: usize = 64;
 /// Cost of a subrequest in the queue beside its texts.

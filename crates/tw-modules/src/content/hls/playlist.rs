@@ -4,7 +4,7 @@ use std::fmt;
 
 use tw_http::escape::Escape;
 
-use super::MediaTracks;
+use super::media_tracks::MediaTracks;
 use crate::content::mp4::movie::Fault;
 
 /// Fragments of one playlist.

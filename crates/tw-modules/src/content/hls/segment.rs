@@ -13,8 +13,8 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
 use super::codec::Codec;
+use super::media_tracks::{MediaTrack, MediaTracks};
 use super::transport_stream::{CLOCK_HZ, Packets, PesHeader, StreamId};
-use super::{MediaTrack, MediaTracks};
 use crate::content::mp4::movie::{Fault, Sample, SampleCursor};
 use crate::content::mp4::reader;
 

@@ -7,7 +7,7 @@ use std::sync;
 
 use tw_server::http::files::OpenFile;
 
-use super::MediaTracks;
+use super::media_tracks::MediaTracks;
 
 thread_local! {
     /// Files and their movies, for as long as a response has them.

@@ -18,7 +18,6 @@ use tw_log::Text;
 
 use super::pairs::{ChangeError, KeyKind, Pair, PairChange, Pairs};
 use super::state::{self, StateError};
-use super::unix_ms;
 
 /// Permission bits of a state file: others may look.
 const MODE: u32 = 0o644;
@@ -215,4 +214,10 @@ impl StateFile {
             }
         })
     }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let now = tw_rt::clock::unix();
+    u64::try_from(now.secs).unwrap_or_default() * 1000 + u64::from(now.msec)
 }

@@ -11,11 +11,8 @@ use bytes::Bytes;
 use tw_core::session::Session;
 use tw_server::http::request::Request;
 
-use super::rule::{Applied, Rule};
+use super::rule::{Applied, Rule, TURN_WORK};
 use crate::shared::changed_body::{Change, End};
-
-/// Bytes that rules search in one turn of the loop.
-pub(super) const TURN_WORK: usize = 256 << 10;
 
 /// Rules in use for one body.
 pub(super) struct Lines<S = Request> {

@@ -12,7 +12,6 @@ use tw_core::vars::Template;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use super::lines::TURN_WORK;
 use crate::filters::sub::VARYING_MAX;
 use crate::filters::sub::matcher::{Occurrences, WordList};
 
@@ -62,6 +61,8 @@ pub(super) struct Applied {
     value: Option<Bytes>,
 }
 
+/// Bytes that rules search in one turn of the loop.
+pub(super) const TURN_WORK: usize = 256 << 10;
 /// Bytes that a match of a regular expression counts for, if the text has so many: it may read more than what matches.
 const REGEX_COST: usize = 4096;
 /// Bytes that a search counts for if it may backtrack.

@@ -8,7 +8,6 @@ use tw_conf::{
     record,
 };
 
-use super::display::DisplayFormat;
 use super::node::{Average, AverageMethod, BUCKETS_MAX};
 use super::stat::Stat;
 use super::traffic_zone::NodeLimit;
@@ -17,6 +16,25 @@ use crate::shared::zone::ZoneParameter;
 const ALL: Contexts = HTTP | SERVER | LOCATION;
 /// Name and size of the zone if the directive names none.
 const DEFAULT_ZONE: (&[u8], u64) = (b"vhost_traffic_status", 1 << 20);
+
+/// Format of the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DisplayFormat {
+    Json,
+    Html,
+    Jsonp,
+    Prometheus,
+}
+
+impl DisplayFormat {
+    /// Every format with its name.
+    pub(super) const WORDS: [(&'static str, Self); 4] = [
+        ("json", Self::Json),
+        ("html", Self::Html),
+        ("jsonp", Self::Jsonp),
+        ("prometheus", Self::Prometheus),
+    ];
+}
 
 /// Settings as written.
 #[derive(Default)]

@@ -10,34 +10,16 @@ use tw_server::http::plan::{Handler, Outcome, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 
-use super::Vts;
 use super::control::ControlRequest;
+use super::directives::DisplayFormat;
 use super::report::Report;
+use super::settings::Vts;
 use super::traffic_zone::TrafficZone;
 use crate::content::api::is_cross_origin;
 use crate::content::status_page;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("page.html");
-
-/// Format of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DisplayFormat {
-    Json,
-    Html,
-    Jsonp,
-    Prometheus,
-}
-
-impl DisplayFormat {
-    /// Every format with its name.
-    pub(super) const WORDS: [(&'static str, Self); 4] = [
-        ("json", Self::Json),
-        ("html", Self::Html),
-        ("jsonp", Self::Jsonp),
-        ("prometheus", Self::Prometheus),
-    ];
-}
 
 /// Object that the end of a path names.
 #[derive(Debug, PartialEq, Eq)]

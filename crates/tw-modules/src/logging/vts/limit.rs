@@ -1,19 +1,15 @@
 //! Limits of the traffic that was counted.
 
-use std::sync::Arc;
-
 use tw_conf::ConfError;
-use tw_core::session::Session;
 use tw_log::{Level, Text};
-use tw_server::http::plan::{Handler, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 use super::directives::RawTrafficLimit;
+use super::node::{Average, now_ms};
 use super::stat::Stat;
-use super::traffic_zone::TrafficZone;
-use super::{Vts, name_of, now_ms};
+use super::traffic_zone::{NodeName, TrafficZone, name_of};
 
 /// Limit of one counter.
 pub(super) struct TrafficLimit {
@@ -21,7 +17,7 @@ pub(super) struct TrafficLimit {
     key: Option<LimitKey>,
     stat: Stat,
     most: u64,
-    status: u16,
+    pub(super) status: u16,
 }
 
 /// Node that a limit names.
@@ -29,9 +25,6 @@ struct LimitKey {
     name: Template,
     is_filter: bool,
 }
-
-/// Handler of the preaccess phase.
-pub(super) struct LimitHandler(pub(super) Arc<Vts>);
 
 /// Limits of one block.
 pub(super) fn resolve(
@@ -59,34 +52,27 @@ pub(super) fn resolve(
     Ok(limits)
 }
 
-impl Handler for LimitHandler {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let vts = &self.0;
-        let Some(zone) = &vts.zone else { return Step::PASS };
-        let mut key = r.scratch().take();
-        let mut limits = vts.limits.iter().flat_map(|limits| limits.iter());
-        let refused = limits.find(|limit| limit.is_exceeded(r, vts, zone, &mut key));
-        r.scratch().set(key);
-        match refused {
-            Some(limit) => Step::status(limit.status),
-            None => Step::PASS,
-        }
-    }
-}
-
 impl TrafficLimit {
-    /// Returns true, and writes a line into the error log, if the counter has exceeded the limit. `key` is scratch.
-    fn is_exceeded(&self, r: &Request, vts: &Vts, zone: &TrafficZone, key: &mut Vec<u8>) -> bool {
+    /// Returns true, and writes a line into the error log, if the counter has exceeded the limit. `server` is the node of the request,
+    /// and `key` is scratch.
+    pub(super) fn is_exceeded(
+        &self,
+        r: &Request,
+        server: &NodeName<'_>,
+        average: Average,
+        zone: &TrafficZone,
+        key: &mut Vec<u8>,
+    ) -> bool {
         key.clear();
         match &self.key {
-            None => vts.server_name(r).write_key(key),
+            None => server.write_key(key),
             Some(LimitKey { name, is_filter }) => {
                 let mut text = Vec::new();
                 name.eval(r, &mut text);
                 name_of(&text, *is_filter).write_key(key);
             }
         }
-        let used = zone.with(key, |node| self.stat.of(node, vts.average, now_ms())).unwrap_or(0);
+        let used = zone.with(key, |node| self.stat.of(node, average, now_ms())).unwrap_or(0);
         let is_exceeded = used > self.most;
         if is_exceeded {
             let name = Text(key);

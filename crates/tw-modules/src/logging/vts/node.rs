@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tw_rt::clock;
 use tw_server::http::cache::UpstreamCacheStatus;
 
 /// Requests whose times make the average.
@@ -210,6 +211,12 @@ pub(super) fn write_buckets(buckets: &[Bucket], out: &mut String) {
     out.push_str(r#"],"counters":["#);
     write_list(buckets.iter().map(|bucket| bucket.count), out);
     out.push_str("]}");
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    let now = clock::unix();
+    now.secs.unsigned_abs() * 1000 + u64::from(now.msec)
 }
 
 #[cfg(test)]

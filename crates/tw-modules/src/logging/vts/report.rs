@@ -10,10 +10,10 @@ use tw_core::metrics::json_string;
 use tw_server::http::generation::LoopGeneration;
 use tw_server::http::request::Request;
 
-use super::node::TrafficNode;
+use super::node::{TrafficNode, now_ms};
+use super::settings::Vts;
 use super::traffic_zone::{NodeName, TrafficZone};
 use super::upstreams::{self, ALONE};
-use super::{Vts, now_ms};
 use crate::content::stub_status::Connections;
 
 /// Version of the module whose documentation describes the format.

@@ -201,6 +201,14 @@ impl TrafficZone {
     }
 }
 
+/// Name of a node as limits and variables write it: `group@name` of a filter.
+pub(super) fn name_of(text: &[u8], is_filter: bool) -> NodeName<'_> {
+    match text.iter().position(|byte| *byte == b'@') {
+        Some(at) if is_filter => NodeName::Filter { group: &text[..at], name: &text[at + 1..] },
+        _ => NodeName::Server(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,23 @@
 //! Operations as written, checked as far as possible without variables.
 
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, Node, SERVER, Setting, Word};
 use tw_server::load::Resolve;
 
 use super::condition::IfCondition;
-use super::return_response;
-use super::set_misc::{RawBase32, RawCall};
+use super::return_response::{RawReturn, is_url};
+use super::set_misc::{RawBase32, RawCall, UpstreamList};
+
+/// Blocks that have programs.
+pub(super) const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
+
+/// A program as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    pub(super) operations: Vec<RawOperation>,
+    pub(super) log: Setting<bool>,
+    pub(super) base32: RawBase32,
+    pub(super) lists: Vec<UpstreamList>,
+}
 
 /// One directive.
 pub(super) enum RawOperation {
@@ -14,7 +26,7 @@ pub(super) enum RawOperation {
         variable: Word,
         value: Word,
     },
-    Return(return_response::RawReturn),
+    Return(RawReturn),
     Break,
     /// `set_md5` and its like.
     Call(RawCall),
@@ -51,11 +63,6 @@ pub(super) enum AfterMatch {
     Break,
     /// `redirect`, `permanent`, or a replacement with a scheme: the client is sent away with this status.
     Redirect(u16),
-}
-
-/// Returns `true` if the text is a URL for a client.
-pub(super) fn is_url(text: &[u8]) -> bool {
-    ["http://", "https://", "$scheme"].iter().any(|prefix| text.starts_with(prefix.as_bytes()))
 }
 
 impl RawOperation {

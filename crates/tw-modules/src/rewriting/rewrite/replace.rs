@@ -1,11 +1,12 @@
 //! The replacement of a `rewrite`: a URI and arguments, or a redirect.
 
 use tw_conf::ConfError;
-use tw_http::escape::{Escape, Unescape, unescape};
+use tw_http::escape::{Unescape, unescape};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+use super::captures::Captures;
 use super::raw::{AfterMatch, OriginalArgs, RewriteDirective};
 
 /// Replacement of a URI that matches.
@@ -28,37 +29,6 @@ enum Text {
 enum HasArgs {
     Yes,
     No,
-}
-
-/// Escaping of captures.
-///
-/// The path was decoded before it was matched. Where it becomes a part of arguments or of a redirect it has to be escaped
-/// again; as in nginx this is done only if the request came with an escape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Captures {
-    Plain,
-    Escaped,
-}
-
-impl Captures {
-    /// Escaping of captures of `r` in arguments and redirects.
-    pub(super) fn in_args(r: &Request) -> Self {
-        let path = r.head.target();
-        let path = path.iter().take_while(|b| **b != b'?');
-        if r.head.path_is_quoted() || path.into_iter().any(|b| *b == b'+') {
-            Self::Escaped
-        } else {
-            Self::Plain
-        }
-    }
-
-    /// Appends the text of `template`.
-    pub(super) fn eval(self, template: &Template, r: &Request, out: &mut Vec<u8>) {
-        match self {
-            Self::Plain => template.eval(r, out),
-            Self::Escaped => template.eval_captures(r, out, |text, out| Escape::Args.push(text, out)),
-        }
-    }
 }
 
 impl Replacement {

@@ -9,8 +9,6 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::raw::is_url;
-
 /// Highest code that may be returned.
 const CODE_MAX: u64 = 999;
 
@@ -69,4 +67,9 @@ impl ReturnResponse {
             }
         }
     }
+}
+
+/// Returns `true` if the text is a URL for a client.
+pub(super) fn is_url(text: &[u8]) -> bool {
+    ["http://", "https://", "$scheme"].iter().any(|prefix| text.starts_with(prefix.as_bytes()))
 }

@@ -14,10 +14,11 @@ use tw_server::http::plan::Outcome;
 use tw_server::http::request::{Request, RequestOrigin, Rewritten};
 use tw_server::vars::{Template, VarTarget};
 
+use super::captures::Captures;
 use super::condition::{ExpectedResult, FileTest};
 use super::program::{IfSettings, Operation, Program, Test};
 use super::raw::AfterMatch;
-use super::replace::{Captures, Replacement};
+use super::replace::Replacement;
 use super::set_misc::{CallFailed, CallResult};
 
 /// Permission of the owner to execute a file.

@@ -10,8 +10,8 @@ use brotli::enc::encode::{
 };
 use brotli::{Allocator, SliceWrapper, SliceWrapperMut};
 
-use super::codec::{Memory, UNKNOWN_LENGTH_MAX};
 use super::encoder::{CodecError, Encoder};
+use super::encoder_memory::{Memory, UNKNOWN_LENGTH_MAX};
 
 /// Least window, base-2 logarithm.
 const WINDOW_BITS_MIN: u8 = 10;

@@ -18,7 +18,8 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_rt::available_memory;
 use tw_server::load::Resolve;
 
-use super::codec::{Coding, Memory};
+use super::codec::Coding;
+use super::encoder_memory::Memory;
 
 tw_base::limits! {
     /// Limits of this module.

@@ -1,6 +1,7 @@
 //! Content codings, and the encoder of each.
 
 use super::encoder::{CodecError, Encoder};
+use super::encoder_memory::Memory;
 use super::{brotli, brotli::BrotliEncoder, deflate, deflate::GzipEncoder, zstd, zstd::ZstdEncoder};
 
 /// A content coding.
@@ -30,26 +31,6 @@ impl Coding {
 
 /// Bytes of input that an encoder may keep and work on later.
 pub(super) const HELD_MAX: usize = 256 << 10;
-
-tw_base::limits! {
-    /// Limits of this module.
-    pub(super) const LIMITS;
-
-    /// Window of an encoder for a body whose length is not known.
-    ///
-    /// Assumed length of a body of unknown length: it may be one line, and there may be many such bodies. A longer body is
-    /// compressed within a window of this size.
-    pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10, bytes, "repetitions farther apart are not found";
-}
-
-/// Bytes of memory of one encoder, at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// Between two pieces of a body.
-    pub(crate) kept: u64,
-    /// At any time, as while it works.
-    pub(crate) peak: u64,
-}
 
 /// Encoder and its settings. Encoders of equal specs are interchangeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,9 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
 use super::budget::{self, Budget, MemoryPermit};
-use super::codec::{self, Memory, Spec};
+use super::codec::{self, Spec};
 use super::encoder::CodecError;
+use super::encoder_memory::{self, Memory};
 use super::spare_encoders::{ActiveEncoder, EncoderSource};
 use super::{ratio, spare_encoders, turn_budget};
 use crate::shared::changed_body::{refuse_ranges, remove_length};
@@ -48,7 +49,7 @@ tw_base::limits! {
     /// the loops. Others wait here, first in, first out, piece by piece.
     const JOBS_MAX: usize = 2, count, "the others wait in order";
     use turn_budget::LIMITS;
-    use codec::LIMITS;
+    use encoder_memory::LIMITS;
     use budget::LIMITS;
     use spare_encoders::LIMITS;
 }

@@ -2,8 +2,8 @@
 
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
-use super::codec::Memory;
 use super::encoder::{CodecError, Encoder};
+use super::encoder_memory::Memory;
 
 /// Bytes of room for output that an encoder is given at a time.
 const ROOM: usize = 16 << 10;

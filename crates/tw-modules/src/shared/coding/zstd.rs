@@ -3,8 +3,8 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, SafeResult, get_error_name};
 
-use super::codec::{Memory, UNKNOWN_LENGTH_MAX};
 use super::encoder::{CodecError, Encoder};
+use super::encoder_memory::{Memory, UNKNOWN_LENGTH_MAX};
 
 /// Bytes of room for output that the encoder is given at a time.
 const ROOM: usize = 16 << 10;

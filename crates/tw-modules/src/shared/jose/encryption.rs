@@ -12,8 +12,8 @@ use tw_http::base64;
 use tw_tls::Zeroizing;
 
 use super::algorithm::{Aes, ContentEncryption, Hash, KeyManagement};
+use super::header::{Header, TokenError, decoded};
 use super::keys::{KEYS_TRIED_MAX, KeyMaterial, KeySet};
-use super::token::{Header, TokenError, decoded};
 use crate::shared::secret::is_same;
 
 /// Bytes of a nonce and of a tag of GCM (RFC 7518 sections 4.7 and 5.3).

@@ -13,7 +13,7 @@ use tw_http::base64;
 use tw_tls::{NamedCurve, PublicKey, Zeroizing};
 
 use super::algorithm::{Curve, SignatureAlgorithm};
-use super::token::Header;
+use super::header::Header;
 
 /// Bytes of a set. Those of large identity providers, with certificates, have 20 KB.
 pub(crate) const KEY_SET_SIZE_MAX: usize = 1 << 20;

@@ -1,24 +1,19 @@
 //! Tokens in their compact form, and what they say.
 
-use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use tw_http::base64;
+#[cfg(test)]
+use serde_json::Value;
 use tw_rt::clock::UnixTime;
 
 use super::algorithm::SignatureAlgorithm;
 use super::encryption::EncryptedToken;
+use super::header::{Header, Members, TOKEN_SIZE_MAX, TokenError, decoded, object};
 use super::keys::{KEYS_TRIED_MAX, KeySet};
 use super::signature::{self, SignatureVerdict};
 
-/// Bytes of a token. Those with many groups of users have 10 KB.
-pub(super) const TOKEN_SIZE_MAX: usize = 32 << 10;
 /// Depth of lists and objects, which `serde_json` keeps.
 pub(super) const JSON_DEPTH_MAX: usize = 127;
-
-/// Members of an object.
-type Members = Map<String, Value>;
 
 /// Kind of tokens that are accepted (`auth_jwt_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,70 +30,6 @@ pub(crate) enum SignatureCheck {
     On,
     /// Anybody can write such a token.
     Off,
-}
-
-/// Reason why a token is invalid; `Display` has the text of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TokenError {
-    TooLarge,
-    /// The part that is not what it has to be.
-    Malformed(&'static str),
-    /// `alg` is `none`.
-    Unsecured,
-    /// The parameter of the header whose value is not supported.
-    Unsupported(&'static str),
-    /// No key has the right identifier and type. The reason why a key of the set is not used, if there is one.
-    NoKey(Option<String>),
-    WrongSignature,
-    Undecryptable,
-    /// The claim that is no time.
-    InvalidTime(&'static str),
-    Expired,
-    NotYetValid,
-    /// The claim or the parameter of the header of this name is in a list of revoked ones.
-    Revoked(&'static str),
-    /// The header does not name the key, and keys may be revoked.
-    NoKeyName,
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge => write!(f, "it has more than {TOKEN_SIZE_MAX} bytes"),
-            Self::Malformed(part) => write!(f, "its {part} is malformed"),
-            Self::Unsecured => f.write_str("it is not signed (\"alg\" is \"none\")"),
-            Self::Unsupported(name) => write!(f, "\"{name}\" in its header is not supported"),
-            Self::NoKey(None) => f.write_str("no key has its type and identifier"),
-            Self::NoKey(Some(why)) => write!(f, "no key has its type and identifier; {why}"),
-            Self::WrongSignature => f.write_str("its signature is wrong"),
-            Self::Undecryptable => f.write_str("it cannot be decrypted"),
-            Self::InvalidTime(name) => write!(f, "\"{name}\" is no time"),
-            Self::Expired => f.write_str("it has expired"),
-            Self::NotYetValid => f.write_str("it is not valid yet"),
-            Self::Revoked(name) => write!(f, "its \"{name}\" is revoked"),
-            Self::NoKeyName => f.write_str("it has no \"kid\", and keys may be revoked"),
-        }
-    }
-}
-
-/// Header of a token.
-#[derive(Debug, Default)]
-pub(crate) struct Header(Members);
-
-impl Header {
-    /// Decodes a header. Extensions that must be understood (`crit`) are not.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, TokenError> {
-        let header = Self(object(&decoded(text)?, "header")?);
-        if header.has("crit") { Err(TokenError::Unsupported("crit")) } else { Ok(header) }
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.as_str()
-    }
 }
 
 /// Token whose signature was not verified, nor anything decrypted.
@@ -293,12 +224,12 @@ impl VerifiedToken {
     }
 
     pub(crate) fn header(&self) -> &Members {
-        &self.header.0
+        self.header.members()
     }
 
     /// Header that names the key of the signature; that of the encryption if nothing is signed.
     pub(crate) fn signed_header(&self) -> &Members {
-        &self.signed_header.as_ref().unwrap_or(&self.header).0
+        self.signed_header.as_ref().unwrap_or(&self.header).members()
     }
 
     pub(crate) fn claims(&self) -> &Members {
@@ -326,11 +257,11 @@ impl UnverifiedToken {
             Some(_) if is_signed => object(&decoded(payload).ok()?, "payload").ok()?,
             _ => Members::new(),
         };
-        Some(Self { header: Header(header), claims })
+        Some(Self { header: Header::of_members(header), claims })
     }
 
     pub(crate) fn header(&self) -> &Members {
-        &self.header.0
+        self.header.members()
     }
 
     pub(crate) fn claims(&self) -> &Members {
@@ -350,14 +281,4 @@ fn parts<const N: usize>(text: &[u8]) -> Option<[&[u8]; N]> {
         *part = split.next()?;
     }
     split.next().is_none().then_some(parts)
-}
-
-/// Bytes of a part.
-pub(super) fn decoded(text: &[u8]) -> Result<Vec<u8>, TokenError> {
-    base64::decode_url(text).map_err(|_| TokenError::Malformed("base64url"))
-}
-
-/// Members of an object in JSON. Of several members of one name the last counts.
-fn object(text: &[u8], part: &'static str) -> Result<Members, TokenError> {
-    serde_json::from_slice(text).map_err(|_| TokenError::Malformed(part))
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::boxes::Moov;
 use super::fault::Fault;
+use super::part::{Part, PartStart, scaled};
 use super::track::Track;
-use super::{Part, PartStart, scaled};
 
 /// Length of a row of `stts` and `ctts`: how many samples, and their duration or offset.
 pub(super) const RUN_LEN: usize = 8;

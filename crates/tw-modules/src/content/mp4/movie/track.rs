@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::Part;
 use super::boxes::Moov;
 use super::fault::Fault;
+use super::part::Part;
 
 /// Content of `moov`.
 pub(super) struct Parsed {

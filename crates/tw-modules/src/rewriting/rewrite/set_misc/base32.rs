@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tw_conf::{ConfError, Node};
+use tw_conf::{ConfError, Node, Setting};
 
 /// Letters of base32.
 const LETTERS: usize = 32;
@@ -13,9 +13,17 @@ const GROUP: usize = 5;
 
 /// Settings of one block.
 #[derive(Debug, Clone)]
-pub(in crate::rewriting::rewrite) struct Base32 {
+pub(crate) struct Base32 {
     pub(super) padding: bool,
     pub(super) alphabet: Arc<Alphabet>,
+}
+
+/// Settings of `set_encode_base32` and `set_decode_base32` as written.
+#[derive(Default)]
+pub(crate) struct RawBase32 {
+    pub(super) padding: Setting<bool>,
+    pub(super) old_padding: Setting<bool>,
+    pub(super) alphabet: Setting<Alphabet>,
 }
 
 /// The letters in their order.
@@ -25,6 +33,16 @@ pub(super) struct Alphabet([u8; LETTERS]);
 impl Default for Base32 {
     fn default() -> Self {
         Self { padding: true, alphabet: Arc::new(Alphabet(*DEFAULT)) }
+    }
+}
+
+impl RawBase32 {
+    pub(crate) fn resolve(self, outer: &Base32) -> Base32 {
+        let padding = self.padding.take().or(self.old_padding.take());
+        Base32 {
+            padding: padding.unwrap_or(outer.padding),
+            alphabet: self.alphabet.take().map_or_else(|| outer.alphabet.clone(), Arc::new),
+        }
     }
 }
 

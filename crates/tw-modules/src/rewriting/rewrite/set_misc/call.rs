@@ -1,17 +1,53 @@
 //! A function with its arguments, as a step of a program.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tw_conf::{ConfError, Word};
 use tw_log::{Level, Text};
 use tw_server::http::request::Request;
+use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::super::replace::Captures;
+use super::super::captures::Captures;
 use super::base32::Base32;
 use super::random::{self, SECURE_RANDOM_MAX};
-use super::{Function, UpstreamLists};
+use super::upstream_list::UpstreamLists;
 use crate::shared::date_format::{self, DateZone};
 
+/// A directive as written.
+pub(crate) struct RawCall {
+    /// Name of the directive.
+    pub(super) directive: Word,
+    pub(crate) variable: Word,
+    pub(super) function: Function,
+    /// Arguments of the function.
+    pub(super) args: Vec<Word>,
+}
+
+/// Function of a directive.
+#[derive(Debug, Clone)]
+pub(super) enum Function {
+    /// The second argument, if the variable is empty.
+    IfEmpty,
+    /// Appends a text made of another one.
+    Text(fn(&[u8], &mut Vec<u8>)),
+    EncodeBase32,
+    DecodeBase32,
+    /// Appends the code of a text under a key.
+    Hmac(fn(&[u8], &[u8], &mut Vec<u8>)),
+    HashedUpstream,
+    Random,
+    /// So many of these letters.
+    SecureRandom(&'static [u8]),
+    /// The last number of the directive.
+    Rotate(Arc<AtomicU64>),
+    Today,
+    Time(DateZone),
+}
+
 /// A function, and the templates of its arguments.
-pub(in crate::rewriting::rewrite) struct Call {
+pub(crate) struct Call {
     function: Function,
     args: Box<[Template]>,
     base32: Base32,
@@ -19,10 +55,10 @@ pub(in crate::rewriting::rewrite) struct Call {
 }
 
 /// Failure of a function; its reason was logged.
-pub(in crate::rewriting::rewrite) struct CallFailed;
+pub(crate) struct CallFailed;
 
 /// Result of a function.
-pub(in crate::rewriting::rewrite) enum CallResult {
+pub(crate) enum CallResult {
     /// New value of the variable.
     Value(Vec<u8>),
     /// The variable keeps its value.
@@ -56,11 +92,7 @@ impl Call {
     }
 
     /// Runs the function for `r`.
-    pub(in crate::rewriting::rewrite) fn run(
-        &self,
-        captures: Captures,
-        r: &Request,
-    ) -> Result<CallResult, CallFailed> {
+    pub(crate) fn run(&self, captures: Captures, r: &Request) -> Result<CallResult, CallFailed> {
         let arg = |at: usize| {
             let mut text = Vec::new();
             if let Some(template) = self.args.get(at) {
@@ -132,6 +164,33 @@ fn hash(key: &[u8]) -> u32 {
 /// Appends the time; nothing if the text would be too long.
 fn push_time(format: &[u8], zone: DateZone, out: &mut Vec<u8>) {
     date_format::push(format, tw_rt::clock::unix().secs, zone, out);
+}
+
+impl RawCall {
+    /// Warns of a directive that stands at `http` level.
+    pub(crate) fn warn_at_http_level(&self, cx: &mut Resolve<'_>) {
+        let Self { directive, variable, .. } = self;
+        let message =
+            format!("\"{directive}\" has no effect at \"http\" level: {variable} exists and stays empty");
+        cx.report(
+            ConfError::warn(message)
+                .at(directive.span)
+                .hint("it takes effect in \"server\" and \"location\""),
+        );
+    }
+
+    /// Compiles it for a block with these settings.
+    pub(crate) fn compile(
+        self,
+        base32: &Base32,
+        lists: &UpstreamLists,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Call, ConfError> {
+        let args = self.args.iter().map(|word| cx.template(word)).collect::<Result<Box<_>, _>>()?;
+        let call = Call::new(self.function, args, base32, lists);
+        call.check_constants().map_err(|message| ConfError::new(message).at(self.variable.span))?;
+        Ok(call)
+    }
 }
 
 #[cfg(test)]
