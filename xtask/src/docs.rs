@@ -4,12 +4,17 @@
 use std::env;
 use std::process::Command;
 
-use crate::{Failure, root};
+use crate::{Failure, root, site};
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    if !arguments.is_empty() {
-        return Err(format!("unknown arguments {arguments:?}"));
+    match arguments {
+        [] => write(),
+        [site] if site == "--site" => site::build(),
+        _ => Err(format!("unknown arguments {arguments:?}")),
     }
+}
+
+fn write() -> Result<(), Failure> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command

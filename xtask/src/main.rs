@@ -11,6 +11,7 @@ mod fleet_demo;
 mod install;
 mod left_out;
 mod notices;
+mod site;
 mod soak;
 mod tidy;
 mod torture;
@@ -86,9 +87,9 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "docs",
-        arguments: "",
+        arguments: "[--site]",
         about: "write the generated documents",
-        options: "",
+        options: "--site            build a site of all documents with mdBook, in target/site/html",
         run: docs::run,
     },
     Command {

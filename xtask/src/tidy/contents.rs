@@ -42,7 +42,7 @@ fn of_document(path: &str, text: &str) -> Vec<Finding> {
 }
 
 /// Returns the anchor of a heading.
-fn anchor(heading: &str) -> String {
+pub(super) fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()

@@ -10,6 +10,7 @@ mod differences;
 mod edges;
 mod fs_homes;
 mod language;
+mod links;
 mod rooms;
 mod size;
 mod tree;
@@ -62,6 +63,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     words::check,
     conflicts::check,
     contents::check,
+    links::check,
     commands::check,
     workflows::check,
     language::check,

@@ -100,7 +100,7 @@ impl Tree {
 }
 
 impl File {
-    fn new(path: String, text: String) -> Self {
+    pub(super) fn new(path: String, text: String) -> Self {
         let code = if path.ends_with(".rs") { code::of(&text) } else { String::new() };
         Self { path, text, code }
     }
