@@ -36,6 +36,8 @@ fn directive_entries(name: &str) -> Vec<String> {
             if let Some(text) = text::find(title, name) {
                 // Writing to a string cannot fail.
                 let _ = writeln!(entry, "\n{}", plain(text));
+            } else if let Some(other) = text::counterpart(name) {
+                let _ = writeln!(entry, "\nMore: tailwater help {other}");
             }
             entries.push(entry);
         }

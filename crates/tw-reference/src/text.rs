@@ -42,11 +42,32 @@ pub fn find(module: &str, name: &str) -> Option<&'static str> {
     sections(module).find(|(title, _)| *title == name).map(|(_, text)| text)
 }
 
+/// Beginnings of the names of directives that several gateways have. Texts about them stand with those of `proxy_pass`.
+const GATEWAYS: [&str; 6] = ["fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "tunnel_"];
+
+/// Directive of module `proxy` that does the same as one of another gateway, if there is a text about it.
+pub fn counterpart(name: &str) -> Option<String> {
+    // Each gateway has rules of its own for its address.
+    let suffix =
+        GATEWAYS.iter().find_map(|prefix| name.strip_prefix(prefix)).filter(|suffix| *suffix != "pass")?;
+    let other = format!("proxy_{suffix}");
+    find("proxy", &other).map(|_| other)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::counterpart;
     use crate::directives::chapters;
+
+    #[test]
+    fn gateways_have_counterparts_in_the_proxy() {
+        assert_eq!(counterpart("fastcgi_cache_lock").as_deref(), Some("proxy_cache_lock"));
+        assert_eq!(counterpart("fastcgi_split_path_info"), None);
+        assert_eq!(counterpart("uwsgi_pass"), None);
+        assert_eq!(counterpart("proxy_cache_lock"), None);
+    }
 
     #[test]
     fn texts_are_about_directives_of_their_module() {

@@ -124,6 +124,8 @@ fn entry(module: &str, directive: &DirectiveInfo, mentions: &Mentions, out: &mut
     writeln!(out, "## {name}\n\n```\n{}```\n\n{doc}\n", facts(directive)).unwrap();
     if let Some(text) = tw_reference::text::find(module, name) {
         writeln!(out, "{text}\n").unwrap();
+    } else if let Some(other) = tw_reference::text::counterpart(name) {
+        writeln!(out, "More: [{other}](proxy.md#{})\n", anchor(&other)).unwrap();
     }
     let lines = mentions.lines(module, name);
     if !lines.is_empty() {
