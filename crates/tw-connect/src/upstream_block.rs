@@ -307,7 +307,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         record::time("keepalive_time", KEEPALIVE)
             .default("1h")
             .since("1.19.10")
-            .doc("How long a connection is used.")
+            .doc("Age after which an idle connection is no longer used.")
             .set(|raw, node, _| raw.keepalive_time.set_msec(node)),
         record::new("resolver", "address … [valid=time] [ipv4=on|off] [ipv6=on|off]", ALL, Args::at_least(1))
             .since("1.27.3")
@@ -316,12 +316,12 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         record::time("resolver_timeout", ALL)
             .default("30s")
             .since("1.27.3")
-            .doc("How long a name may take to be found.")
+            .doc("Time limit for resolving a name.")
             .set(|raw, node, _| raw.resolving.read_timeout(node)),
         record::time("keepalive_timeout", KEEPALIVE)
             .default("60s")
             .since("1.15.3")
-            .doc("How long a connection waits for the next request.")
+            .doc("Time for which an idle connection is kept.")
             .set(|raw, node, _| raw.keepalive_timeout.set_msec(node)),
         record::new(
             "sticky",

@@ -304,11 +304,11 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
         .doc("Loops accept from shared sockets in turns, one at a time; sockets with reuseport have no turns.").set(|raw, node, _| raw.accept_mutex.set_flag(node)),
     record::time("accept_mutex_delay", EVENTS)
         .default("500ms")
-        .doc("When a loop tries again to accept if another one has its turn (accept_mutex).").set(|raw, node, _| raw.accept_mutex_delay.set_msec(node)),
+        .doc("Time after which a loop tries again to accept if another loop has its turn (accept_mutex).").set(|raw, node, _| raw.accept_mutex_delay.set_msec(node)),
     record::new("connection_balance", "off | accept", EVENTS, Args::exact(1))
     .default("accept")
     .since("Tailwater 0.1")
-    .doc("Whether a connection that was accepted is passed on to another loop when that one does less, by its time in turns and its connections.").set(|raw, node, _| {
+    .doc("Passes an accepted connection to another loop that does less, measured by the time of its turns and by its connections.").set(|raw, node, _| {
         raw.connection_balance.set_one_of(
             node,
             &[("off", ConnectionBalance::Off), ("accept", ConnectionBalance::Accept)],
@@ -373,7 +373,7 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
         }),
     record::flag("daemon", MAIN)
         .default("on")
-        .doc("Whether the server goes to the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
+        .doc("Runs the server in the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
     record::flag("master_process", MAIN)
         .default("on")
         .doc("A privileged master and an unprivileged worker process, which is replaced when it dies; off: one process for everything.").set(|raw, node, _| raw.master_process.set_flag(node)),

@@ -118,7 +118,7 @@ impl Settings<Stream> for ServerSettings {
         record::time("resolver_timeout", ALL)
             .default("30s")
             .since("1.11.3")
-            .doc("How long a name may take to be found.")
+            .doc("Time limit for resolving a name.")
             .set(|raw, node, _| raw.resolving.read_timeout(node)),
         record::flag("tcp_nodelay", ALL)
             .default("on")

@@ -48,7 +48,7 @@ impl Settings<Http> for Mirror {
         record::flag("mirror_request_body", ALL)
             .default("on")
             .since("1.13.4")
-            .doc("Whether copies have the body of the request, which is then read first.")
+            .doc("Includes the body of the request in mirrored requests; the body is read first.")
             .set(|raw, node, _| raw.request_body.set_flag(node)),
     ];
 

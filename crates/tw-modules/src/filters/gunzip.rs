@@ -54,7 +54,7 @@ impl Settings<Http> for Gunzip {
             .set(|raw, node, _| raw.on.set_flag(node)),
         record::buffers("gunzip_buffers", ALL)
             .default("32 4k")
-            .doc("How much is unpacked at a time at most: number times size.")
+            .doc("Maximum number of bytes that are decompressed at a time: number times size.")
             .set(|raw, node, _| raw.buffers.set_buffers(node)),
     ];
 

@@ -145,7 +145,7 @@ impl Settings<Http> for Headers {
         record::new("add_header_inherit", "on | off | merge", ALL_IF, Args::exact(1))
             .default("on")
             .since("1.29.3")
-            .doc("Whether fields of the enclosing block hold if there are none here, never, or behind those here.")
+            .doc("Inherits the fields of the enclosing block if there are none here (on), never (off), or in addition to those here (merge).")
             .set(|raw, node, _| raw.added_inherit.set_one_of(node, INHERIT)),
         record::new("add_trailer", "name value [always]", ALL_IF, Args::range(2, 3))
             .since("1.13.2")
@@ -157,7 +157,7 @@ impl Settings<Http> for Headers {
         record::new("add_trailer_inherit", "on | off | merge", ALL_IF, Args::exact(1))
             .default("on")
             .since("1.29.3")
-            .doc("What add_header_inherit says, for add_trailer.")
+            .doc("Inherits add_trailer as add_header_inherit does add_header.")
             .set(|raw, node, _| raw.trailers_inherit.set_one_of(node, INHERIT)),
         record::new("expires", "[modified] time | epoch | max | off", ALL_IF, Args::range(1, 2))
             .default("off")

@@ -137,7 +137,7 @@ impl Settings<Http> for Ssi {
             }),
         record::flag("ssi_ignore_recycled_buffers", ALL)
             .default("off")
-            .doc("Whether parts of a page reach the client at once; without effect.")
+            .doc("Accepted and without effect: parts of a page always reach the client at once.")
             .set(|raw, node, _| {
                 node.flag()?;
                 raw.without_effect.set_once(node)

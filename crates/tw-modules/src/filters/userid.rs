@@ -132,7 +132,7 @@ impl Settings<Http> for UserId {
             .set(|raw, node, _| raw.p3p.set_with(node, none_or)),
         record::new("userid_expires", "time | max | off", ALL, Args::exact(1))
             .default("off")
-            .doc("How long the browser keeps the cookie; off: as long as it runs.")
+            .doc("Time for which the browser keeps the cookie; with off, until the browser is closed.")
             .set(|raw, node, _| raw.expires.set_with(node, Expires::read)),
         record::new("userid_flags", "off | flag …", ALL, Args::at_least(1))
             .default("off")

@@ -61,7 +61,7 @@ const OWN: &[Directive<Own>] = &[
     cgi::pass("fastcgi_pass", "address"),
     cgi::param("fastcgi_param"),
     record::new("fastcgi_index", "name", params::ALL, Args::exact(1))
-        .doc("What is added to $fastcgi_script_name if that ends with a slash.")
+        .doc("File name that is added to $fastcgi_script_name if the script name ends with a slash.")
         .set(|raw, node, _| raw.own.index.set_once(node, node.arg(0)?.clone())),
     record::new("fastcgi_split_path_info", "regex", params::ALL, Args::exact(1))
         .since("0.7.31")
@@ -77,7 +77,7 @@ const OWN: &[Directive<Own>] = &[
     record::flag("fastcgi_keep_conn", params::ALL)
         .default("off")
         .since("1.1.4")
-        .doc("Whether applications are asked to keep connections, for the keepalive of a group.")
+        .doc("Asks applications to keep connections open, for the keepalive of a group.")
         .set(|raw, node, _| raw.own.keeps_open.set_flag(node)),
     cgi::without_effect("fastcgi_send_lowat", "size", "0"),
 ];

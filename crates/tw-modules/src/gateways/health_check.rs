@@ -76,7 +76,7 @@ impl Settings<Http> for HealthChecks {
         .set(|raw, node, _| raw.check.set_with(node, read)),
         record::new("match", "name { … }", HTTP, Args::exact(1).block())
             .since("1.5.3")
-            .doc("What the answer to a health check must be like: status, header, body, require.")
+            .doc("Conditions for the response to a health check: status, header, body, require.")
             .set(|raw, node, _| {
                 let expected = RawMatchBlock::read(node)?;
                 if raw.matches.iter().any(|known| known.name == expected.name) {

@@ -124,7 +124,7 @@ struct Slots {
 /// Records besides those that gateways share.
 const OWN: &[Directive<Raw>] = &[
     record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
-        .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may hold variables.")
+        .doc("Passes requests to a server: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may contain variables.")
         .set(|raw, node, _| {
             let target = RawPassUrl::read(node)?;
             raw.pass.set_once(node, target)
@@ -160,7 +160,7 @@ const OWN: &[Directive<Raw>] = &[
         }),
     record::new("proxy_redirect", "default | off | redirect replacement", ALL, Args::range(1, 2))
         .default("default")
-        .doc("How Location and Refresh of a response are changed.")
+        .doc("Changes the fields Location and Refresh of responses.")
         .set(|raw, node, _| {
             let rule = redirect::RawRedirect::read(node, raw.redirects.get(), raw.pass.get())?;
             raw.redirects.push(node, rule);
@@ -169,7 +169,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("proxy_cookie_domain", "off | domain replacement", ALL, Args::range(1, 2))
         .default("off")
         .since("1.1.15")
-        .doc("How the domain of cookies is changed.")
+        .doc("Changes the domain of cookies in responses.")
         .set(|raw, node, _| {
             let rule = cookie::RawCookieRule::read(node, raw.cookie_domains.get())?;
             raw.cookie_domains.push(node, rule);
@@ -178,7 +178,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("proxy_cookie_path", "off | path replacement", ALL, Args::range(1, 2))
         .default("off")
         .since("1.1.15")
-        .doc("How the path of cookies is changed.")
+        .doc("Changes the path of cookies in responses.")
         .set(|raw, node, _| {
             let rule = cookie::RawCookieRule::read(node, raw.cookie_paths.get())?;
             raw.cookie_paths.push(node, rule);
@@ -196,12 +196,12 @@ const OWN: &[Directive<Raw>] = &[
     record::flag("proxy_pass_trailers", ALL)
         .default("off")
         .since("1.27.2")
-        .doc("Whether fields behind the body of a response are passed on.")
+        .doc("Passes trailer fields of responses to clients.")
         .set(|raw, node, _| raw.pass_trailers.set_flag(node)),
     record::flag("proxy_cache_convert_head", ALL)
         .default("on")
         .since("1.9.7")
-        .doc("Whether GET is sent for HEAD, so that the response can be kept.")
+        .doc("Sends GET instead of HEAD, so that the response can be stored.")
         .set(|raw, node, _| raw.settings.cache.convert_head.set_flag(node)),
     without_effect("proxy_headers_hash_max_size", "size", "512"),
     without_effect("proxy_headers_hash_bucket_size", "size", "64"),

@@ -72,7 +72,7 @@ pub(crate) struct TunnelPass {
 const OWN: &[Directive<Raw>] = &[
     record::new("tunnel_pass", "[address]", SERVER | LOCATION | IF_IN_LOCATION, Args::range(0, 1))
         .since("1.31.0")
-        .doc("Where a client that says CONNECT gets a tunnel to: host:port, or a group; may hold variables. $host:$request_port if nothing is said.")
+        .doc("Target of the tunnel that a client opens with CONNECT: host:port, or a group; may contain variables. The default is $host:$request_port.")
         .set(|raw, node, _| {
             let target = read(node);
             raw.pass.set_once(node, target)

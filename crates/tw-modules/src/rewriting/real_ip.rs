@@ -55,7 +55,7 @@ impl Settings<Http> for RealIp {
             .set(|raw, node, cx| raw.from.add(node, cx)),
         record::new("real_ip_header", "field | X-Real-IP | X-Forwarded-For | proxy_protocol", ALL, Args::exact(1))
             .default("X-Real-IP")
-            .doc("Where a trusted proxy tells the address of its client.")
+            .doc("Field, or the PROXY protocol, in which trusted proxies send the address of the client.")
             .set(|raw, node, _| raw.header.set_with(node, |node| Ok(Source::of(&node.arg(0)?.lossy())))),
         record::flag("real_ip_recursive", ALL)
             .default("off")

@@ -66,7 +66,7 @@ impl Settings<Stream> for StreamHealthChecks {
             .set(|raw, node, _| raw.timeout.set_msec(node)),
         record::new("match", "name { … }", STREAM, Args::exact(1).block())
             .since("1.9.0")
-            .doc("What a health check sends, and what the answer must be like: send, expect.")
+            .doc("Text that a health check sends, and conditions for the answer: send, expect.")
             .set(|raw, node, _| {
                 let name = node.arg(0)?;
                 if raw.matches.iter().any(|(known, _)| *known == name.bytes) {

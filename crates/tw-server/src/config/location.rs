@@ -284,7 +284,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         }),
     record::flag("recursive_error_pages", ALL)
         .default("off")
-        .doc("Whether an error page may have an error page.")
+        .doc("Allows an error page to have an error page.")
         .set(|raw, node, _| raw.recursive_error_pages.set_flag(node)),
     record::new("post_action", "uri", ALL_IF, Args::exact(1))
         .doc("A URI, or a named location, that the request goes on with after its response, for nobody to see.")
@@ -297,7 +297,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
     record::new("if_modified_since", "off | exact | before", ALL, Args::exact(1))
         .default("exact")
         .since("0.7.24")
-        .doc("How If-Modified-Since is compared with the file's date.")
+        .doc("Compares If-Modified-Since with the time of the file: not at all (off), exactly, or as not before it.")
         .set(|raw, node, _| {
             raw.if_modified_since.set_one_of(
                 node,
@@ -318,7 +318,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.chunked_transfer_encoding.set_flag(node)),
     record::new("server_tokens", "on | off | build | string", ALL, Args::exact(1))
         .default("on")
-        .doc("What Server and the built-in pages tell about the server.")
+        .doc("Sets the text about the server in the field Server and in the built-in pages.")
         .set(|raw, node, _| {
             let word = node.arg(0)?.clone();
             raw.server_tokens.set_once(node, word)
@@ -368,7 +368,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .set(|raw, node, _| raw.request_timeout.set_with(node, read_request_timeout)),
     record::new("early_hints", "string …", ALL, Args::at_least(1))
         .since("1.29.0")
-        .doc("When early hints (103) of an upstream are passed on: if no string is empty or 0.")
+        .doc("Passes early hints (103) of upstream servers to clients if no string is empty or 0.")
         .set(|raw, node, _| {
             node.args.iter().for_each(|word| raw.early_hints.push(node, word.clone()));
             Ok(())

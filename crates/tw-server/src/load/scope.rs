@@ -68,10 +68,10 @@ pub(super) const STRUCTURE: &[DirectiveInfo] = &[
     )
     .doc("Settings of the requests whose URI matches, or for which the variable is neither empty nor 0."),
     block("if", "(condition) { … }", SERVER | LOCATION, Args::at_least(1))
-        .doc("What is in it holds for requests for which the condition is true."),
+        .doc("Directives for requests for which the condition is true."),
     block("limit_except", "method … { … }", LOCATION, Args::at_least(1))
         .since("0.8.15")
-        .doc("What is in it holds for requests with other methods than these; GET includes HEAD."),
+        .doc("Directives for requests with other methods than these; GET includes HEAD."),
 ];
 
 /// Records of the structural blocks.

@@ -44,7 +44,7 @@ macro_rules! directives {
                 .set(|raw, node, _| raw.common.min_length.set_size(node)),
             record::buffers(concat!($name, "_buffers"), ALL)
                 .default("32 4k")
-                .doc("How much is compressed at a time by the loop: number times size, between 4k and 64k.")
+                .doc("Bytes that the loop compresses at a time: number times size, between 4k and 64k.")
                 .set(|raw, node, _| raw.common.buffers.set_buffers(node)),
             $($own),*
         ]

@@ -39,14 +39,14 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
     pub(super) const ALL: &'static [Directive<R>] = &[
         record::new("satisfy", "all | any", ALL, Args::exact(1))
             .default("all")
-            .doc("Whether every module that controls access must let a request pass, or one that grants it is enough.")
+            .doc("Requires that all modules that control access let a request pass, or that one of them grants it.")
             .set(|raw, node, _| {
                 raw.as_mut().satisfy.set_one_of(node, &[("all", Satisfy::All), ("any", Satisfy::Any)])
             }),
         record::new("auth_delay", "time", ALL, Args::exact(1))
             .default("0s")
             .since("1.17.10")
-            .doc("How long a response with the code 401 is held back.")
+            .doc("Delay of responses with the status 401.")
             .set(|raw, node, _| raw.as_mut().delay.set_msec(node)),
     ];
 }

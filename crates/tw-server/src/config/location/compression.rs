@@ -71,7 +71,7 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
             }),
         record::new("gzip_proxied", "off | expired | no-cache | … | any", ALL, Args::at_least(1))
             .default("off")
-            .doc("Which responses are compressed with gzip for requests that came through a proxy (Via).")
+            .doc("Selects the responses that are compressed with gzip for requests of proxies (those with the field Via).")
             .set(|raw, node, cx| set_proxied(raw.as_mut(), node, cx)),
         record::new("gzip_disable", "regex …", ALL, Args::at_least(1))
             .since("0.6.23")

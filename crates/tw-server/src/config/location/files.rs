@@ -95,8 +95,7 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
             .default("threads")
             .since("0.8.11")
             .doc(
-                "Where file operations wait that cannot finish in memory: in a thread pool (its name may hold \
-                 variables), in io_uring (on), or in the event loop (off).",
+                "Place where file operations wait for a disk: a thread pool (its name may contain variables), io_uring (on), or the event loop (off).",
             )
             .set(|raw, node, _| {
                 let word = node.arg(0)?.clone();
@@ -148,7 +147,7 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
             .set(|raw, node, _| raw.as_mut().open_file_cache.set_with(node, read_open_file_cache)),
         record::time("open_file_cache_valid", ALL)
             .default("60s")
-            .doc("How long an entry of open_file_cache is used before the file is looked at again.")
+            .doc("Time after which an entry of open_file_cache is checked against the file.")
             .set(|raw, node, _| raw.as_mut().open_file_cache_valid.set_sec(node)),
         record::number("open_file_cache_min_uses", ALL)
             .default("1")

@@ -58,7 +58,7 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
     pub(super) const ALL: &'static [Directive<R>] = &[
         record::new("keepalive_timeout", "timeout [header_timeout]", ALL, Args::range(1, 2))
             .default("75s")
-            .doc("How long an idle connection stays open; the second value is told to the client.")
+            .doc("Time for which an idle connection stays open; the second value is sent to the client.")
             .set(|raw, node, _| {
                 raw.as_mut().keepalive_timeout.set_with(node, |node| {
                     let header = match node.args.get(1) {
@@ -71,7 +71,7 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
         record::time("keepalive_min_timeout", ALL)
             .default("0")
             .since("1.27.4")
-            .doc("How long an idle connection stays open even if the loop leaves or needs room.")
+            .doc("Time for which an idle connection stays open even if the loop ends or has too many connections.")
             .set(|raw, node, _| raw.as_mut().keepalive_min_timeout.set_msec(node)),
         record::number("keepalive_requests", ALL)
             .default("1000")

@@ -19,7 +19,7 @@ impl<R: AsMut<RawResolving> + 'static> Records<R> {
         record::time("resolver_timeout", ALL)
             .default("30s")
             .since("0.6.28")
-            .doc("How long a name may take to be found.")
+            .doc("Time limit for resolving a name.")
             .set(|raw, node, _| raw.as_mut().read_timeout(node)),
     ];
 }

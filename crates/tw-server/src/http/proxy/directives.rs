@@ -108,7 +108,7 @@ pub trait UpstreamDirectives: HasUpstream + Sized + 'static {
             .set(|raw, node, _| raw.upstream().buffer_size.set_size(node)),
         record::new("bind", "address [transparent] | off", ALL, Args::range(1, 2))
             .since("0.8.22")
-            .doc("Where connections to upstream servers come from; may hold variables.")
+            .doc("Local address of connections to upstream servers; may contain variables.")
             .set(|raw, node, _| {
                 let bind = read_bind(node)?;
                 raw.upstream().connection.bind.set_once(node, bind)
@@ -116,7 +116,7 @@ pub trait UpstreamDirectives: HasUpstream + Sized + 'static {
         record::flag("bind_dynamic", ALL)
             .default("off")
             .since("1.29.3")
-            .doc("Whether that address is computed for each connection, and not once for a request.")
+            .doc("Computes the local address for each connection instead of once for a request.")
             .set(|raw, node, _| raw.upstream().connection.bind_dynamic.set_flag(node)),
         record::flag("socket_keepalive", ALL)
             .default("off")
@@ -125,7 +125,7 @@ pub trait UpstreamDirectives: HasUpstream + Sized + 'static {
             .set(|raw, node, _| raw.upstream().connection.socket_keepalive.set_flag(node)),
         record::new("allow_upstream", "string …", ALL, Args::at_least(1))
             .since("1.29.3")
-            .doc("When a server is asked: if no string is empty or 0.")
+            .doc("Allows requests to an upstream server only if no string is empty or 0.")
             .set(|raw, node, _| {
                 node.args
                     .iter()
@@ -134,7 +134,7 @@ pub trait UpstreamDirectives: HasUpstream + Sized + 'static {
             }),
         record::new("next_upstream", Self::NEXT_UPSTREAM.syntax, ALL, Args::at_least(1))
             .default("error timeout")
-            .doc("After which failures a request goes to the next server.")
+            .doc("Failures after which a request is sent to the next server.")
             .set(|raw, node, cx| raw.upstream().retry.on.add_bits(node, Self::NEXT_UPSTREAM.words, cx)),
     ];
 
@@ -165,7 +165,7 @@ pub trait ProxyDirectives: HasProxy + UpstreamDirectives {
     const RESPONSE: &'static [Directive<Self>] = &[
         record::flag("intercept_errors", ALL)
             .default("off")
-            .doc("Whether error_page applies to the statuses of upstream servers.")
+            .doc("Applies error_page to responses of upstream servers with a status of 300 or more.")
             .set(|raw, node, _| raw.proxy().response.intercept_errors.set_flag(node)),
         record::new("ignore_headers", "field …", ALL, Args::at_least(1))
             .doc("Fields of responses that have no meaning here.")
@@ -187,7 +187,7 @@ pub trait ProxyDirectives: HasProxy + UpstreamDirectives {
         record::flag("request_dynamic", ALL)
             .default("off")
             .since("1.29.3")
-            .doc("Whether a request is made anew for each server that it is sent to.")
+            .doc("Computes the request anew for each upstream server that it is sent to.")
             .set(|raw, node, _| raw.proxy().request.dynamic.set_flag(node)),
     ];
 
@@ -217,29 +217,29 @@ pub trait ProxyDirectives: HasProxy + UpstreamDirectives {
             }),
         record::flag("buffering", ALL)
             .default("on")
-            .doc("Whether a response is read ahead of a slow client.")
+            .doc("Reads responses of upstream servers ahead of slow clients.")
             .set(|raw, node, _| raw.proxy().buffers.buffering.set_flag(node)),
         record::flag("request_buffering", ALL)
             .default("on")
             .since("1.7.11")
-            .doc("Whether the body of a request is read before an upstream server is asked.")
+            .doc("Reads the whole body of a request before the upstream server is asked.")
             .set(|raw, node, _| raw.proxy().request.buffering.set_flag(node)),
         record::flag("pass_request_headers", ALL)
             .default("on")
-            .doc("Whether fields of the request are passed on.")
+            .doc("Passes the header fields of the request to the upstream server.")
             .set(|raw, node, _| raw.proxy().request.pass_headers.set_flag(node)),
         record::flag("pass_request_body", ALL)
             .default("on")
-            .doc("Whether the body of the request is passed on.")
+            .doc("Passes the body of the request to the upstream server.")
             .set(|raw, node, _| raw.proxy().request.pass_body.set_flag(node)),
         record::flag("ignore_client_abort", ALL)
             .default("off")
-            .doc("Whether a request goes on when its client has gone.")
+            .doc("Continues requests to upstream servers whose clients have closed the connection.")
             .set(|raw, node, _| raw.proxy().request.ignore_client_abort.set_flag(node)),
         record::flag("force_ranges", ALL)
             .default("off")
             .since("1.7.7")
-            .doc("Whether ranges are answered whatever the upstream server says.")
+            .doc("Answers range requests even if the upstream server does not announce ranges.")
             .set(|raw, node, _| raw.proxy().response.force_ranges.set_flag(node)),
         record::new("limit_rate", "rate", ALL, Args::exact(1))
             .default("0")
@@ -251,7 +251,7 @@ pub trait ProxyDirectives: HasProxy + UpstreamDirectives {
             }),
         record::new("store", "on | off | path", ALL, Args::exact(1))
             .default("off")
-            .doc("Whether a copy of a response becomes a file, and which one; may hold variables.")
+            .doc("Stores a copy of each response as a file, at the path of the request or at this path, which may contain variables.")
             .set(|raw, node, _| {
                 let store = RawStore::read(node)?;
                 raw.proxy().store.store.set_once(node, store)

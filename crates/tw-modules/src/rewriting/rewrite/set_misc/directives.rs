@@ -62,7 +62,7 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
     record::flag("set_base32_padding", EVERYWHERE)
         .default("on")
         .since("Tailwater 0.1")
-        .doc("Whether `=` fills the end of a text in base32.")
+        .doc("Pads texts in base32 with `=`.")
         .set(|raw, node, _| raw.base32.padding.set_flag(node)),
     record::flag("set_misc_base32_padding", EVERYWHERE)
         .default("on")

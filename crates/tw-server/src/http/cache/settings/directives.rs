@@ -23,7 +23,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
             HTTP,
             Args::at_least(2),
         )
-        .doc("Where a cache is, and what it may hold.")
+        .doc("Directory, zone and limits of a cache.")
         .set(|raw, node, _| {
             let place = RawCachePath::read(node)?;
             raw.cache_settings().paths.push(place);
@@ -37,13 +37,13 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
                 raw.cache_settings().zone.set_once(node, word)
             }),
         record::new("cache_key", "string", ALL, Args::exact(1))
-            .doc("What tells one response from another.")
+            .doc("Sets the key of a response in the cache.")
             .set(|raw, node, _| {
                 let word = node.arg(0)?.clone();
                 raw.cache_settings().key.set_once(node, word)
             }),
         record::new("cache_valid", "[code …] time", ALL, Args::at_least(1))
-            .doc("How long responses are valid that do not say so themselves.")
+            .doc("Time for which responses are valid that have no time of their own.")
             .set(|raw, node, _| {
                 for valid in CacheValid::read(node)? {
                     raw.cache_settings().valid.push(node, valid);
@@ -57,7 +57,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
             .set(|raw, node, cx| raw.cache_settings().methods.add_bits(node, METHODS, cx)),
         record::number("cache_min_uses", ALL)
             .default("1")
-            .doc("After how many requests a response is kept.")
+            .doc("Number of requests after which a response is stored.")
             .set(|raw, node, _| raw.cache_settings().min_uses.set_number(node)),
         record::new(
             "cache_use_stale",
@@ -66,16 +66,16 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
             Args::at_least(1),
         )
         .default("off")
-        .doc("When a response is used that is no longer valid.")
+        .doc("Cases in which a stale response is used.")
         .set(|raw, node, cx| raw.cache_settings().use_stale.add_bits(node, Self::USE_STALE.words, cx)),
         record::new("cache_bypass", "string …", ALL, Args::at_least(1))
-            .doc("When a response is not taken from the cache: if a string is neither empty nor 0.")
+            .doc("Bypasses the stored response if a string is neither empty nor 0.")
             .set(|raw, node, _| {
                 node.args.iter().for_each(|word| raw.cache_settings().bypass.push(node, word.clone()));
                 Ok(())
             }),
         record::new("no_cache", "string …", ALL, Args::at_least(1))
-            .doc("When a response is not kept: if a string is neither empty nor 0.")
+            .doc("Does not store the response if a string is neither empty nor 0.")
             .set(|raw, node, _| {
                 node.args.iter().for_each(|word| raw.cache_settings().no_cache.push(node, word.clone()));
                 Ok(())
@@ -83,32 +83,32 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
         record::flag("cache_lock", ALL)
             .default("off")
             .since("1.1.12")
-            .doc("Whether one request at a time asks for a response that is to be kept, and the others get it as it comes.")
+            .doc("Lets only one request at a time fetch a response for the cache; others get the response as it arrives.")
             .set(|raw, node, _| raw.cache_settings().lock.set_flag(node)),
         record::time("cache_lock_timeout", ALL)
             .default("5s")
             .since("1.1.12")
-            .doc("How long a request waits for the first byte of another one's response.")
+            .doc("Time for which a request waits for the first byte of the response that another request fetches.")
             .set(|raw, node, _| raw.cache_settings().lock_timeout.set_msec(node)),
         record::time("cache_lock_age", ALL)
             .default("5s")
             .since("1.7.8")
-            .doc("How long a response that others wait for may make no progress, 1 KiB a second: then another request asks for it, or for its rest.")
+            .doc("Time without progress (1 KiB per second) of a response that others wait for; then another request fetches it, or the rest of it.")
             .set(|raw, node, _| raw.cache_settings().lock_age.set_msec(node)),
         record::flag("cache_revalidate", ALL)
             .default("off")
             .since("1.5.7")
-            .doc("Whether the upstream server is asked if a response that is no longer valid has changed.")
+            .doc("Asks the upstream server by a conditional request if a stale response has changed.")
             .set(|raw, node, _| raw.cache_settings().revalidate.set_flag(node)),
         record::flag("cache_background_update", ALL)
             .default("off")
             .since("1.11.10")
-            .doc("Whether a response that is no longer valid is fetched anew beside the request that got it.")
+            .doc("Fetches a stale response anew in the background, while the client gets the stale one.")
             .set(|raw, node, _| raw.cache_settings().background_update.set_flag(node)),
         record::new("cache_background_max", "number | off", ALL, Args::exact(1))
             .default("256")
             .since("Tailwater 0.2")
-            .doc("How many responses may be fetched for one cache at once beside the requests of clients; further fetches are not started, and clients get the stored response.")
+            .doc("Maximum number of responses that a cache fetches in the background at the same time; further fetches are not started, and clients get the stored response.")
             .set(|raw, node, _| raw.cache_settings().background_max.set_with(node, background_max)),
         record::new(
             "cache_refresh_ahead",
@@ -127,7 +127,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
             Args::at_least(1),
         )
             .since("1.5.7")
-            .doc("When a request removes what it would be answered with: if a string is neither empty nor 0; if it is soft, that is stale from now on. A * at the end of the key stands for all that begin like it.")
+            .doc("Makes a request remove the stored response with its key if a string is neither empty nor 0; with the value soft, the response becomes stale instead. A * at the end of the key stands for all keys with that beginning.")
             .set(|raw, node, _| {
                 node.args.iter().for_each(|word| raw.cache_settings().purge.push(node, word.clone()));
                 Ok(())
@@ -142,7 +142,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
         record::new("cache_quota", "string size | off", ALL, Args::range(1, 2))
             .default("off")
             .since("Tailwater 0.2")
-            .doc("How many bytes of a cache the responses with one value of the string may take, such as those of a host; the oldest of the value are evicted first. An empty value has no quota.")
+            .doc("Maximum number of bytes in the cache for responses with one value of the string, such as one host; the oldest responses with that value are evicted first. An empty value has no quota.")
             .set(|raw, node, _| {
                 let quota = RawQuota::read(node)?;
                 raw.cache_settings().quota.set_once(node, quota)
@@ -157,7 +157,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
         record::flag("cache_rfc9111", ALL)
             .since("Tailwater 0.2")
             .default("off")
-            .doc("Whether responses are kept and used as RFC 9111 has it: by what their fields say and what clients ask for, with Age, validation, and invalidation by requests that change something. Off is as nginx does.")
+            .doc("Stores and uses responses by the rules of RFC 9111: fields of responses and requests, Age, validation, and invalidation by unsafe requests. With off, nginx's rules apply.")
             .set(|raw, node, _| raw.cache_settings().rfc9111.set_flag(node)),
         record::new("cache_targeted", "field … | off", ALL, Args::at_least(1))
             .since("Tailwater 0.2")
@@ -167,7 +167,7 @@ pub trait CacheDirectives: HasCacheSettings + Sized + 'static {
         record::new("cache_status", "name [key] | off", ALL, Args::range(1, 2))
             .since("Tailwater 0.2")
             .default("off")
-            .doc("Whether responses tell in Cache-Status what the cache of this name did, and on request the key.")
+            .doc("Adds the field Cache-Status with the decision of the cache of this name, and with the key if that is given.")
             .set(|raw, node, _| raw.cache_settings().status_field.set_with(node, CacheStatusField::read)),
         record::number("cache_max_range_offset", ALL)
             .since("1.11.6")
