@@ -6,7 +6,7 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::config::{http2, http3, location, server};
+use crate::config::{location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
@@ -31,10 +31,11 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         (
             "HTTP/3",
-            [http3::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS, quic::LIMITS].concat(),
+            [h3::directives::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS, quic::LIMITS]
+                .concat(),
         ),
         ("HTTP/2 and HTTP/3", streams::LIMITS.to_vec()),
-        ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
+        ("HTTP/2", [h2::directives::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", [tw_http::origin::LIMITS, tw_http::fields::LIMITS].concat()),
         (

@@ -5,9 +5,7 @@
 //! tree ─ walk ─→ scopes (settings as written, per block) ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
 //! ```
 
-mod block;
 mod blocks;
-mod directories;
 mod protocol;
 mod scope;
 
@@ -27,22 +25,22 @@ use tw_tls_settings::Ssl;
 
 use self::blocks::LoadedHttp;
 use self::scope::BlockScope;
-use crate::config::acme::{self, Acme, NOT_IN_SANDBOX};
-use crate::config::http2::Http2;
-use crate::config::http3::Http3;
 use crate::config::location::{Location, TempPath};
 use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Upstream;
+use crate::http::acme::{self, Acme, CollectedCertificates, NOT_IN_SANDBOX};
 use crate::http::generation::{Config, HttpConfig};
+use crate::http::h2::directives::Http2;
+use crate::http::h3::directives::Http3;
 use crate::http::proxy::health::HealthCheckGroup;
 use crate::http::request::{Parts, Request};
 use crate::protocol::Http;
 use crate::vars::VarTable;
 
-pub use self::block::Block;
-pub use self::directories::{Directory, DirectoryPurpose};
 pub use self::scope::directives;
+pub use crate::config::block::Block;
+pub use crate::config::directories::{Directory, DirectoryPurpose};
 pub use crate::protocol::Resolve;
 pub use tw_core::load::Prefixes;
 
@@ -159,7 +157,8 @@ impl ProtocolBlocks for HttpBlocks {
             cx.report_hidden_variables();
             later = cx.mistakes;
             self.secures_upstreams = cx.block.upstream.uses_tls;
-            self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.upstream.resolving.as_ref());
+            self.acme = std::mem::take(cx.block.notes.of::<CollectedCertificates>())
+                .job(cx.block.upstream.resolving.as_ref());
             self.temp_paths = cx.block.temp_paths;
             self.directories = cx.block.directories;
         }

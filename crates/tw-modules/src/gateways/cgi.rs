@@ -87,7 +87,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
         let language = Arc::new(L::resolve(raw.own, outer.map(|o| &*o.language), cx)?);
         let settings = Arc::new(settings);
         if let Some(target) = &target {
-            cx.block.passing = match target.fixed() {
+            *cx.block.notes.of() = match target.fixed() {
                 None => PassTarget::Anywhere,
                 Some(to) => {
                     let settings = settings.clone();

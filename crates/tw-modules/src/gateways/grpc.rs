@@ -150,7 +150,7 @@ impl PassModule for Grpc {
         };
         let settings = Arc::new(settings);
         if let Some(target) = &target {
-            cx.block.passing = match target.fixed() {
+            *cx.block.notes.of() = match target.fixed() {
                 None => PassTarget::Anywhere,
                 Some(to) => {
                     let settings = settings.clone();

@@ -198,16 +198,16 @@ impl RawCheck {
     /// The location, whose requests must go to a group.
     fn group(&self, cx: &Resolve<'_>) -> Result<Arc<dyn Checkable>, ConfError> {
         let fail = |message: String, hint: &str| Err(self.node.fail(message).hint(hint));
-        let of = match &cx.block.passing {
-            PassTarget::To(of) => of,
-            PassTarget::Nowhere => {
+        let of = match cx.block.notes.find() {
+            Some(PassTarget::To(of)) => of,
+            Some(PassTarget::Nowhere) | None => {
                 return fail(
                     "there is no server to check: this location has no \"proxy_pass\" or similar directive"
                         .to_owned(),
                     "it stands beside the \"proxy_pass\", \"grpc_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
                 );
             }
-            PassTarget::Anywhere => {
+            Some(PassTarget::Anywhere) => {
                 return fail(
                     "\"health_check\" needs an address without variables".to_owned(),
                     "in a location of its own, which may be \"internal\", it can name the group",

@@ -108,7 +108,7 @@ impl PassModule for Memcached {
             Arc::new(ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?);
         let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
         if let Some((target, _)) = &passed {
-            cx.block.passing = match target.fixed() {
+            *cx.block.notes.of() = match target.fixed() {
                 None => PassTarget::Anywhere,
                 Some(to) => PassTarget::To(Arc::new(MemcachedHealthCheck {
                     settings: settings.clone(),

@@ -291,7 +291,7 @@ impl PassModule for Proxy {
             cx,
         )?;
         let settings = Arc::new(settings);
-        cx.block.passing = match &target {
+        *cx.block.notes.of() = match &target {
             None => PassTarget::Nowhere,
             Some(PassUrl::Variable { .. }) => PassTarget::Anywhere,
             Some(PassUrl::Fixed(to)) => {

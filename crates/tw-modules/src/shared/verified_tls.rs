@@ -3,7 +3,7 @@
 use tw_conf::{ConfError, Node, Word};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
-use tw_server::config::acme::system_bundle;
+use tw_server::http::acme::system_bundle;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 

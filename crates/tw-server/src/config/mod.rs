@@ -2,15 +2,13 @@
 //!
 //! Each level is one [`Settings`](tw_core::module::Settings) type with its records, like any module's.
 
-pub mod acme;
+pub(crate) mod block;
+pub(crate) mod directories;
 pub mod error_page;
-pub mod http2;
-pub mod http3;
 pub mod listen;
 pub mod location;
 pub mod media_types;
 pub mod memory;
 pub mod permissions;
 pub mod server;
-pub(crate) mod sticky;
 pub mod upstream;

@@ -27,16 +27,16 @@ use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
 use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
+use super::acme;
 use super::client::{Client, HQ};
-use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
+use super::generation::{ListenGroup, LoopGeneration, PlanId, ServedProtocols, ServerId};
 use super::h1::{self, Http1Connection};
+use super::h3::directives::Http3;
 use super::local_future::LocalFuture;
 use super::proxy::ocsp_client::LoopOcspClient;
 use super::request::Request;
 use super::synthetic_request;
 use super::{h2, h3};
-use crate::config::acme;
-use crate::config::http3::Http3;
 use crate::event_loop::Loop;
 
 /// HTTP/2 in ALPN (RFC 9113, section 3.2).
@@ -61,7 +61,7 @@ pub(crate) fn receive(
     let settings = || {
         let is_of = |group: &&ListenGroup| group.is_quic() && group.address == **datagram.listen;
         let group = generation.groups.iter().find(is_of)?;
-        Some(generation.server(group.default_server).http3.address.clone())
+        Some(Http3::of(generation.server(group.default_server))?.address.clone())
     };
     if let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) {
         start_quic(event_loop, datagram.listen.clone(), incoming);
@@ -221,8 +221,8 @@ fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
 }
 
 /// Index of the list of [`QUIC_ALPN`] that a server offers.
-fn quic_alpn(http3: &Http3) -> usize {
-    match (http3.is_on, http3.has_hq) {
+fn quic_alpn(protocols: ServedProtocols) -> usize {
+    match (protocols.http3, protocols.hq) {
         (true, false) => 0,
         (true, true) => 1,
         (false, true) => 2,
@@ -290,9 +290,12 @@ impl TlsHost for Client {
         let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
         let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
         let pool = ssl.sign_pool.of(&generation.disks);
-        let alpn =
-            if group.is_quic() { quic_alpn(&server.http3) } else { usize::from(group.speaks_http2(server)) };
-        let quic_log = server.http3.log.as_ref().filter(|_| group.is_quic());
+        let alpn = if group.is_quic() {
+            quic_alpn(server.protocols)
+        } else {
+            usize::from(group.speaks_http2(server))
+        };
+        let quic_log = Http3::of(server).filter(|_| group.is_quic()).and_then(|http3| http3.log.as_ref());
         let quic_log = quic_log.map(|log| log.connection(self.id));
         Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients, quic_log })
     }

@@ -22,6 +22,7 @@
 //! beyond one configuration comes from `Resolve::keep`.
 
 pub(crate) mod accept;
+pub mod acme;
 pub(crate) mod admission;
 mod application;
 pub mod body_buffer;

@@ -23,6 +23,7 @@ use tw_testkit::tls::{Authority, Certificate};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::generation::{Generation, GenerationRef, ListenGroup};
+use crate::http::h3::directives::Http3;
 use crate::testing::{generation, try_generation};
 
 /// Server that returns what it reads.
@@ -44,7 +45,10 @@ impl Application for Echo {
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
         let event_loop = &self.0;
         let generation = event_loop.generation();
-        let settings = || Some(generation.server(generation.groups[0].default_server).http3.address.clone());
+        let settings = || {
+            Http3::of(generation.server(generation.groups[0].default_server))
+                .map(|http3| http3.address.clone())
+        };
         let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) else {
             return;
         };
@@ -272,7 +276,7 @@ fn mistakes_of_quic_in_a_configuration() {
     );
     let generation = try_generation(&conf).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(generation.groups.iter().map(ListenGroup::is_quic).collect::<Vec<_>>(), [false, true, true]);
-    let http3 = &generation.servers[0].http3;
+    let http3 = Http3::of(&generation.servers[0]).unwrap();
     assert_eq!(
         (http3.is_on, http3.has_hq, http3.streams_max, http3.stream_buffer_size),
         (false, true, 7, 1024)

@@ -18,17 +18,17 @@ use super::scope::{BlockKind, BlockScope};
 use super::{
     CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve,
 };
-use crate::config::acme::Acme;
-use crate::config::http2::Http2;
-use crate::config::http3::Http3;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::http::generation::{ListenGroup, PlanId, Server};
+use crate::http::acme::Acme;
+use crate::http::generation::{ListenGroup, PlanId, ServedProtocols, Server};
+use crate::http::h2::directives::Http2;
+use crate::http::h3::directives::Http3;
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
-use crate::http::request::Request;
+use crate::http::request::{Parts, Request};
 use crate::http::route::{Locations, Pattern, WrittenLocation};
 use crate::protocol::Http;
 
@@ -78,6 +78,11 @@ pub(super) fn build(
         let http3 = settings_of::<Http3>(&settings, CORE_HTTP3);
         let quic = http3.transport(&settings_of::<Location>(&settings, CORE_LOCATION).keepalive);
         let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);
+        let protocols = ServedProtocols { http2: http2.is_on, http3: http3.is_on, hq: http3.has_hq };
+        let mut parts = Parts::default();
+        parts.put(http3);
+        parts.put(http2);
+        parts.put(acme);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server =
             OfServer { built: &mut built, plan, settings: core.clone(), named: HashMap::new() };
@@ -92,10 +97,9 @@ pub(super) fn build(
             settings: core,
             head,
             ssl,
-            http2,
-            http3,
+            protocols,
             quic,
-            acme,
+            parts,
             plan,
             locations,
             named,
@@ -194,7 +198,7 @@ fn resolve(
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    cx.block.passing = PassTarget::Nowhere;
+    *cx.block.notes.of() = PassTarget::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_LOCATION {
             block.upstream.has_resolver =

@@ -12,14 +12,13 @@ use tw_core::module::Protocol;
 use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
-use super::Block;
-use crate::config;
+use crate::config::block::Block;
 use crate::config::location::Location;
-use crate::config::sticky::WrittenSticky as RawSticky;
 use crate::http::accept;
 use crate::http::generation::Config;
 use crate::http::plan::Plan;
 use crate::http::proxy::sticky::Sticky;
+use crate::http::proxy::sticky_directive::{self, WrittenSticky as RawSticky};
 use crate::http::request::Request;
 use crate::protocol::Http;
 
@@ -45,7 +44,7 @@ impl ConnectingProtocol for Http {
     type RawSticky = RawSticky;
 
     fn read_sticky(node: &Node) -> Result<RawSticky, ConfError> {
-        config::sticky::read(node)
+        sticky_directive::read(node)
     }
 
     fn resolve_sticky(
@@ -53,7 +52,7 @@ impl ConnectingProtocol for Http {
         upstream: &str,
         cx: &mut Resolve<'_, Self>,
     ) -> Result<Sticky, ConfError> {
-        config::sticky::resolve(raw, upstream, cx)
+        sticky_directive::resolve(raw, upstream, cx)
     }
 
     fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
@@ -70,6 +69,6 @@ impl SecureProtocol for Http {
     const QUIC_ALPN: &'static [&'static [&'static [u8]]] = accept::QUIC_ALPN;
 
     fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
-        block.acme.slot.as_ref()
+        block.certificate.as_ref()
     }
 }

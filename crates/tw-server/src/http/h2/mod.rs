@@ -16,6 +16,7 @@
 //! stream (RFC 8441) is an upgrade to all other code, and the ends of a tunnel (`RelayEnd`) are a transport or a stream.
 
 mod conn;
+pub(crate) mod directives;
 mod protocol;
 pub(crate) mod serve;
 mod settings;

@@ -2,6 +2,7 @@
 
 use tw_http2::Connection;
 
+use super::directives::Http2;
 use crate::http::client::Client;
 use crate::http::streams::ConnectionSettings;
 
@@ -25,11 +26,14 @@ pub(super) struct Http2Settings {
 impl Http2Settings {
     /// Settings of the server whose name the client has sent, else of the default server.
     pub(super) fn of(client: &Client) -> Option<Self> {
-        ConnectionSettings::of(client, |shared, server| Self {
-            shared,
-            streams_max: server.http2.streams_max,
-            window: server.http2.body_preread_size,
-            recv_buffer_size: server.http2.recv_buffer_size,
+        ConnectionSettings::of(client, |shared, server| {
+            let http2 = Http2::of(server)?;
+            Some(Self {
+                shared,
+                streams_max: http2.streams_max,
+                window: http2.body_preread_size,
+                recv_buffer_size: http2.recv_buffer_size,
+            })
         })
     }
 

@@ -12,6 +12,7 @@
 //! keeps that room for the most urgent streams. `streams` has all that HTTP/2 shares.
 
 mod conn;
+pub(crate) mod directives;
 mod protocol;
 pub(crate) mod serve;
 mod stream;

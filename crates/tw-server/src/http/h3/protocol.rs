@@ -14,7 +14,7 @@ pub(super) static PROTOCOL: StreamProtocol = StreamProtocol {
     counted_as: HttpVersion::Http3,
     holder: MemoryHolder::Http3,
     is_spoken: |head, _, server| match head {
-        ReceivedHead::Fields(_) => server.http3.is_on,
-        ReceivedHead::Line(_) => server.http3.has_hq,
+        ReceivedHead::Fields(_) => server.protocols.http3,
+        ReceivedHead::Line(_) => server.protocols.hq,
     },
 };

@@ -67,7 +67,7 @@ enum End {
 
 /// Serves a connection until it is closed.
 pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
-    if let Some(settings) = ConnectionSettings::of(&client, |shared, _| shared) {
+    if let Some(settings) = ConnectionSettings::of(&client, |shared, _| Some(shared)) {
         run(Http3Connection::new(client, quic, settings)).await;
     }
 }

@@ -40,6 +40,7 @@ mod send_request;
 pub mod settings;
 pub(crate) mod spill_delay;
 pub mod sticky;
+pub(crate) mod sticky_directive;
 pub mod store;
 mod tunnel;
 mod upstream_request;

@@ -16,9 +16,7 @@ use tw_tls_settings::{Ssl, WatchedCertificate};
 
 use super::plan::Plan;
 use super::{Parts, Request};
-use crate::config::acme::Acme;
-use crate::config::http2::Http2;
-use crate::config::http3::Http3;
+use crate::config::directories::Directory;
 use crate::config::listen::Listen;
 use crate::config::location::TempPath;
 use crate::config::memory::Memory;
@@ -26,7 +24,6 @@ use crate::config::server::ServerSettings;
 use crate::config::upstream::UpstreamGroup;
 pub use crate::http::ids::{PlanId, ServerId};
 use crate::http::route::Locations;
-use crate::load::Directory;
 pub use crate::protocol::{Generation, GenerationRef, LoopGeneration};
 use crate::vars::Slots;
 
@@ -59,6 +56,17 @@ pub struct HttpConfig {
     pub acme: Arc<tw_acme::AcmeConfig>,
 }
 
+/// Protocols that a server speaks besides HTTP/1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedProtocols {
+    /// `http2`
+    pub http2: bool,
+    /// `http3`
+    pub http3: bool,
+    /// `http3_hq`: HTTP/0.9 over QUIC.
+    pub hq: bool,
+}
+
 /// One `server { }`.
 pub struct Server {
     /// Core settings.
@@ -67,14 +75,12 @@ pub struct Server {
     pub head: HeadLimits,
     /// TLS with its name.
     pub ssl: Arc<Ssl<Request>>,
-    /// HTTP/2 with it.
-    pub http2: Arc<Http2>,
-    /// HTTP/3 with it.
-    pub http3: Arc<Http3>,
+    /// Protocols besides HTTP/1.
+    pub protocols: ServedProtocols,
     /// Transport of connections over QUIC.
     pub quic: TransportConfig,
-    /// Automatic certificate (ACME).
-    pub acme: Arc<Acme>,
+    /// Settings of the protocols, and of its automatic certificate.
+    pub parts: Parts,
     /// The plan for requests that no location takes.
     pub plan: PlanId,
     /// Locations.
@@ -129,7 +135,7 @@ impl ListenGroup {
 
     /// Returns true if a server speaks HTTP/2 with clients of this address.
     pub fn speaks_http2(&self, server: &Server) -> bool {
-        self.http2 || server.http2.is_on
+        self.http2 || server.protocols.http2
     }
 }
 

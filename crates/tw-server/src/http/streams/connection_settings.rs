@@ -23,7 +23,7 @@ pub(crate) struct ConnectionSettings {
 
 impl ConnectionSettings {
     /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
-    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Server) -> T) -> Option<T> {
+    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Server) -> Option<T>) -> Option<T> {
         let generation = client.event_loop.generation();
         let group = client.group(&generation)?;
         let server = generation.server(client.named_server(group));
@@ -37,6 +37,6 @@ impl ConnectionSettings {
             header_timeout: server.settings.client_header_timeout,
             send_timeout: core.send.timeout,
         };
-        Some(make(shared, server))
+        make(shared, server)
     }
 }

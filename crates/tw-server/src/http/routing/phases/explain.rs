@@ -243,7 +243,7 @@ fn protocols(r: &Request, group: &ListenGroup) -> String {
         (true, false) => spoken.push("TLS: HTTP/1.1"),
         (false, _) => {}
     }
-    if server.http3.is_on && generation.groups.iter().any(|other| is_its_quic(&other)) {
+    if server.protocols.http3 && generation.groups.iter().any(|other| is_its_quic(&other)) {
         spoken.push("QUIC: HTTP/3");
     }
     if spoken.is_empty() { String::new() } else { format!(" ({})", spoken.join("; ")) }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_upstream::StickySessions;
 
-use crate::http::proxy::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn, is_same_site};
+use super::sticky::{CookieExpires, Sticky, StickyCookie, StickyLearn, is_same_site};
 use crate::protocol::Resolve;
 use crate::vars::Template;
 
@@ -14,6 +14,7 @@ use crate::vars::Template;
 const ZONE_MIN: u64 = 8 * 4096;
 /// Default time after which an unused session is forgotten.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// `sticky` as written.
 pub enum WrittenSticky {
     Cookie(WrittenCookie),

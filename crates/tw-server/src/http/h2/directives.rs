@@ -8,6 +8,7 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 
+use crate::http::generation::Server;
 use crate::http::plan::Plan;
 use crate::protocol::{Http, Resolve};
 
@@ -38,7 +39,7 @@ tw_base::limits! {
 }
 
 /// Settings with nothing left unset.
-pub struct Http2 {
+pub(crate) struct Http2 {
     /// `http2`
     pub is_on: bool,
     /// `http2_max_concurrent_streams`
@@ -53,7 +54,7 @@ pub struct Http2 {
 
 /// HTTP/2 settings as written.
 #[derive(Default)]
-pub struct Raw {
+pub(crate) struct Raw {
     http2: Setting<bool>,
     max_concurrent_streams: Setting<usize>,
     body_preread_size: Setting<usize>,
@@ -168,6 +169,13 @@ impl Settings<Http> for Http2 {
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         plan.chunk_size = self.chunk_size;
+    }
+}
+
+impl Http2 {
+    /// Settings of a server; `None` for one that was not loaded from a configuration.
+    pub(crate) fn of(server: &Server) -> Option<&Self> {
+        server.parts.find()
     }
 }
 

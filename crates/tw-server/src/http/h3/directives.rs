@@ -11,7 +11,8 @@ use tw_quic::{RetryPolicy, TransportConfig, TransportSettings};
 use tw_tls_settings::certificate_file;
 use tw_tls_settings::fleet_secrets::{clock, fleet_secrets, names_fleet};
 
-use super::location::{KeepAlive, Location};
+use crate::config::location::{KeepAlive, Location};
+use crate::http::generation::Server;
 use crate::protocol::{Http, Resolve};
 
 /// Streams in one direction that a client may have open: control, and two of QPACK (RFC 9114, section 6.2), as in nginx.
@@ -36,7 +37,7 @@ tw_base::limits! {
 }
 
 /// Settings with nothing left unset.
-pub struct Http3 {
+pub(crate) struct Http3 {
     /// `http3`
     pub is_on: bool,
     /// `http3_hq`: HTTP/0.9 over QUIC, for tests of interoperability.
@@ -55,7 +56,7 @@ pub struct Http3 {
 
 /// HTTP/3 settings as written.
 #[derive(Default)]
-pub struct Raw {
+pub(crate) struct Raw {
     http3: Setting<bool>,
     hq: Setting<bool>,
     max_concurrent_streams: Setting<usize>,
@@ -168,6 +169,11 @@ impl Settings<Http> for Http3 {
 }
 
 impl Http3 {
+    /// Settings of a server; `None` for one that was not loaded from a configuration.
+    pub(crate) fn of(server: &Server) -> Option<&Self> {
+        server.parts.find()
+    }
+
     /// Settings of transports, whose connections may be idle as long as others.
     pub(crate) fn transport(&self, keepalive: &KeepAlive) -> TransportConfig {
         TransportConfig::new(&TransportSettings {

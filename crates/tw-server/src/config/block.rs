@@ -1,39 +1,59 @@
 //! Position of a block that is being resolved, and the requests of its modules.
 
+use std::any::Any;
 use std::ffi::CString;
 use std::sync::Arc;
 
+use tw_acme::CurrentCertificate;
 use tw_conf::Span;
 use tw_connect::upstream_block::UpstreamBlock;
 use tw_core::server_names::ServerName;
 
-use super::directories::{Directory, DirectoryPurpose};
-use crate::config::acme::CollectedCertificates;
+use crate::config::directories::{Directory, DirectoryPurpose};
 use crate::config::location::TempPath;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
-use crate::http::proxy::health::PassTarget;
 use crate::http::route::Pattern;
 use crate::protocol::Http;
 
 /// The block of `http` that is being resolved.
 #[derive(Default)]
 pub struct Block {
-    pub(super) location: Option<Pattern>,
-    pub(super) nameless: bool,
-    pub(super) server: Option<Arc<ServerSettings>>,
-    pub(super) temp_paths: Vec<Arc<TempPath>>,
-    pub(super) directories: Vec<Directory>,
+    pub(crate) location: Option<Pattern>,
+    pub(crate) nameless: bool,
+    pub(crate) server: Option<Arc<ServerSettings>>,
+    pub(crate) temp_paths: Vec<Arc<TempPath>>,
+    pub(crate) directories: Vec<Directory>,
     /// Named locations that directives of the server, or before the first one of `http`, go on in.
-    pub(super) named_uses: Vec<(Box<[u8]>, Span)>,
+    pub(crate) named_uses: Vec<(Box<[u8]>, Span)>,
     /// Upstream servers and the resolution of their names.
     pub(crate) upstream: UpstreamBlock<Http>,
-    /// Certificates that come by themselves.
-    pub(crate) acme: CollectedCertificates,
+    /// Automatic certificate (ACME) of the server that is being resolved.
+    pub(crate) certificate: Option<Arc<CurrentCertificate>>,
     /// True if the server, or a location of it, answers CONNECT.
     pub opens_tunnels: bool,
-    /// Destination of proxied requests of this block, as set by a `*_pass` module.
-    pub passing: PassTarget,
+    /// Notes of modules about the blocks that are being resolved.
+    pub notes: Notes,
+}
+
+/// Values that modules keep while a configuration is resolved, one of each type.
+#[derive(Default)]
+pub struct Notes(Vec<Box<dyn Any>>);
+
+impl Notes {
+    /// Value of this type; `None` if nothing has asked for it yet. Searches all of them.
+    pub fn find<T: 'static>(&self) -> Option<&T> {
+        self.0.iter().find_map(|note| note.downcast_ref())
+    }
+
+    /// Value of this type, which is the default one before the first call. Searches all of them.
+    pub fn of<T: Default + 'static>(&mut self) -> &mut T {
+        let at = self.0.iter().position(|note| note.is::<T>()).unwrap_or_else(|| {
+            self.0.push(Box::new(T::default()));
+            self.0.len() - 1
+        });
+        self.0[at].downcast_mut().expect("the value at the index has the type that was searched for")
+    }
 }
 
 impl Block {

@@ -70,8 +70,6 @@ pub(crate) struct CollectedCertificates {
     issuers: Option<Arc<Issuers>>,
     /// By index of the issuer.
     wanted: Vec<(usize, CertificateConfig)>,
-    /// Certificate of the server that is being resolved.
-    pub(crate) slot: Option<Arc<CurrentCertificate>>,
 }
 
 /// The directives as written.
@@ -226,12 +224,12 @@ impl Settings<Http> for Acme {
             }
             let answers = cx.keep(b"acme answers", |_| true, ChallengeResponses::default);
             let issuers = Arc::new(Issuers { all, answers });
-            cx.block.acme.issuers = Some(issuers.clone());
+            cx.block.notes.of::<CollectedCertificates>().issuers = Some(issuers.clone());
             return Ok(Self { issuers, ordered: None, level: BlockLevel::Http });
         };
         let issuers = outer.issuers.clone();
         let ordered = raw.certificate.take().map(|raw| order(raw, &issuers, cx)).transpose()?;
-        cx.block.acme.slot = ordered.as_ref().map(|ordered| ordered.slot.clone());
+        cx.block.certificate = ordered.as_ref().map(|ordered| ordered.slot.clone());
         Ok(Self { issuers, ordered, level: BlockLevel::Server })
     }
 
@@ -278,7 +276,7 @@ impl Acme {
 }
 
 fn slot_of(r: &Request) -> Option<Arc<CurrentCertificate>> {
-    r.generation().server(r.route.server).acme.slot().cloned()
+    r.generation().server(r.route.server).parts.find::<Acme>()?.slot().cloned()
 }
 
 /// Responses of all loops to the challenges of certificate authorities.
@@ -361,7 +359,8 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     let make = || KeptCertificate { current: slot, issuer: name.to_string().into(), name: first.into() };
     let slot = cx.keep(kept.as_bytes(), |_| true, make).current.clone();
     cx.block
-        .acme
+        .notes
+        .of::<CollectedCertificates>()
         .wanted
         .push((at, CertificateConfig { identifiers: identifiers.into(), key, slot: slot.clone() }));
     Ok(Ordered { slot, state: declared.state.clone() })
