@@ -1,7 +1,11 @@
 //! The auth server: bad ones, names, Unix sockets, TLS, groups with kept connections.
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::fs::{self, Permissions};
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use rustls::ALL_VERSIONS;
@@ -99,7 +103,106 @@ fn group_keeps_connections_and_passes_over_dead_servers() {
 }
 
 #[test]
-fn unix_socket_and_name() {
+fn unix_socket_is_asked_with_its_path() {
+    let backend = MailServer::pop3();
+    let dir = tw_testkit::temp::TempDir::new("mail-auth").unwrap();
+    let path = dir.path().join("auth.sock");
+    let auth = AuthServer::on_unix_socket(&path, backend.addr);
+    // The worker is another user.
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    for (uri, expected) in [(":/auth?x=y", "/auth?x=y"), ("", "/")] {
+        let server = start(&format!("auth_http http://unix:{}{uri}; {SERVER}", path.display()));
+        assert_eq!(login(&server), "+OK PASS");
+        let requests = auth.requests();
+        let request = requests.last().unwrap();
+        assert_eq!((&*request["uri"], &*request["host"]), (expected, "localhost"));
+    }
+}
+
+#[test]
+fn nonsense_and_a_gigabyte_of_auth_servers_end_the_session() {
+    let internal = "-ERR internal server error";
+    let answers: [(&'static [u8], &str); 3] = [
+        (b"\0\xff\x16\x03 not http at all\r\n\r\n", "sent invalid header in response"),
+        (b"HTTP/1.0 200 OK\r\nAuth-Status: OK", "prematurely closed connection"),
+        (b"", "prematurely closed connection"),
+    ];
+    for (answer, cause) in answers {
+        let addr = answering(move |mut stream| drop(stream.write_all(answer)));
+        let server = start(&format!("auth_http http://{addr}/; {SERVER}"));
+        assert_eq!(login(&server), internal, "{answer:?}");
+        let log = server.wait_error_log(cause).unwrap();
+        assert!(log.contains(&addr.to_string()), "{log}");
+    }
+    // A line without end, and a body without end: neither is read to its end.
+    for (head, expected) in [
+        (&b"HTTP/1.0 200 OK\r\nX: "[..], internal),
+        (b"HTTP/1.1 200 OK\r\nAuth-Status: no\r\nContent-Length: 1073741824\r\n\r\n", "-ERR no"),
+    ] {
+        let (sender, sent) = std::sync::mpsc::channel();
+        let addr = answering(move |mut stream| {
+            let _ = stream.write_all(head);
+            let (piece, mut count) = ([b'x'; 64 << 10], 0);
+            while count < 1 << 30 && stream.write_all(&piece).is_ok() {
+                count += piece.len();
+            }
+            sender.send(count).unwrap();
+        });
+        let server = start(&format!("auth_http http://{addr}/; {SERVER}"));
+        assert_eq!(login(&server), expected);
+        let count = sent.recv_timeout(tw_testkit::wait::TIMEOUT).unwrap();
+        assert!(count < 64 << 20, "the server has taken {count} bytes");
+    }
+}
+
+/// Starts an auth server that reads each request and leaves the connection to `answer`.
+fn answering(answer: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            super::read_request(&mut BufReader::new(&stream));
+            answer(stream);
+        }
+    });
+    addr
+}
+
+#[test]
+fn failing_servers_of_a_group_are_left_alone_and_asked_again() {
+    let backend = MailServer::pop3();
+    let (good, flaky) = (AuthServer::accepting(backend.addr), Arc::new(AtomicBool::new(false)));
+    let (recovered, hits) = (flaky.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = hits.clone();
+    let to = backend.addr;
+    let addr = answering(move |mut stream| {
+        counted.fetch_add(1, Relaxed);
+        if recovered.load(Relaxed) {
+            let lines = accepted(to).join("\r\n");
+            let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n{lines}\r\n\r\n").as_bytes());
+        }
+    });
+    let server = start(&format!(
+        "upstream auth {{ server {addr} max_fails=1 fail_timeout=1s; server {}; keepalive 4; }}
+         auth_http http://auth/; {SERVER}",
+        good.addr
+    ));
+    for _ in 0..4 {
+        assert_eq!(login(&server), "+OK PASS", "the next server answers in place of the one that fails");
+    }
+    assert_eq!(hits.load(Relaxed), 1, "a server that failed is left alone");
+    assert_eq!((good.requests().len(), good.connections()), (4, 1), "one connection serves all logins");
+    flaky.store(true, Relaxed);
+    let is_back = || {
+        assert_eq!(login(&server), "+OK PASS");
+        hits.load(Relaxed) > 1
+    };
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, is_back), "it is asked again");
+}
+
+#[test]
+fn name_is_resolved() {
     let backend = MailServer::pop3();
     let auth = AuthServer::accepting(backend.addr);
     let server = start(&format!("auth_http localhost:{}/x; {SERVER}", auth.addr.port()));
@@ -132,7 +235,7 @@ fn https_is_verified() {
         for stream in listener.incoming().flatten() {
             let session = rustls::ServerConnection::new(config.clone()).unwrap();
             let mut stream = rustls::StreamOwned::new(session, stream);
-            let request = super::read_request(&mut std::io::BufReader::new(&mut stream));
+            let request = super::read_request(&mut BufReader::new(&mut stream));
             if request.is_some() {
                 let lines = accepted(to).join("\r\n");
                 let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n{lines}\r\n\r\n").as_bytes());

@@ -1,5 +1,7 @@
 //! Access rules, limits by address and user, variables and logs of sessions.
 
+use std::io::{BufRead, Write};
+
 use super::{AuthServer, LineClient, MailServer, start};
 
 const GREETING: &str = "+OK POP3 ready";
@@ -78,6 +80,41 @@ fn refused_logins_of_an_address_wait_longer() {
     }
     // Timers may be late, never early.
     assert!(pauses[0] >= 95 && pauses[1] >= 195 && pauses[2] >= 395, "{pauses:?}");
+}
+
+#[test]
+fn command_without_end_is_cut_off() {
+    let auth = AuthServer::accepting(([127, 0, 0, 1], 1).into());
+    for (protocol, begin, answer) in [
+        ("pop3", "USER ", "-ERR invalid command"),
+        ("imap", "a1 LOGIN ", "a1 BAD invalid command"),
+        ("imap", "a1 LOGIN {10000000+}\r\n", "a1 BAD invalid command"),
+        ("smtp", "EHLO ", "500 5.5.1 Invalid command"),
+    ] {
+        let server = start(&format!(
+            "auth_http http://{}/; server {{ listen 127.0.0.1:{{port}}; protocol {protocol}; }}",
+            auth.addr
+        ));
+        let stream = std::net::TcpStream::connect(server.addr()).unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let writer = std::thread::spawn(move || {
+            let mut stream = &stream;
+            let _ = stream.write_all(begin.as_bytes());
+            let (piece, mut count) = ([b'x'; 16 << 10], 0);
+            while count < 10 << 20 && stream.write_all(&piece).is_ok() {
+                count += piece.len();
+            }
+        });
+        line.clear();
+        // The reset of a connection on which bytes were not read may overtake the answer.
+        let read = reader.read_line(&mut line);
+        assert!(read.is_err() || line.is_empty() || line.trim_end() == answer, "{protocol}: {line}");
+        writer.join().unwrap();
+        server.wait_error_log("client sent too long command: more than ").unwrap();
+    }
+    assert!(auth.requests().is_empty());
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod auth_http;
 mod configuration;
 mod imap;
 mod limits;
+mod metrics;
 mod pop3;
 mod sessions;
 mod smtp;
@@ -12,6 +13,8 @@ mod tls;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -49,21 +52,35 @@ impl AuthServer {
             for stream in listener.incoming().flatten() {
                 *own.connections.lock().unwrap() += 1;
                 let (own, decide) = (own.clone(), decide.clone());
-                thread::spawn(move || own.serve(stream, &*decide));
+                thread::spawn(move || own.serve(stream.try_clone().unwrap(), stream, &*decide));
             }
         });
         server
     }
 
-    fn serve(&self, mut stream: TcpStream, decide: &dyn Fn(&Fields) -> Vec<String>) {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
+    /// Starts one like [`accepting`](Self::accepting) on a Unix socket.
+    fn on_unix_socket(path: &Path, to: SocketAddr) -> Self {
+        let listener = UnixListener::bind(path).unwrap();
+        let server = Self { addr: to, requests: Arc::default(), connections: Arc::default() };
+        let own = server.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                *own.connections.lock().unwrap() += 1;
+                own.serve(stream.try_clone().unwrap(), stream, &|_| accepted(to));
+            }
+        });
+        server
+    }
+
+    fn serve(&self, from: impl Read, mut to: impl Write, decide: &dyn Fn(&Fields) -> Vec<String>) {
+        let mut reader = BufReader::new(from);
         while let Some(fields) = read_request(&mut reader) {
             let version = fields["version"].clone();
             let lines = decide(&fields);
             self.requests.lock().unwrap().push(fields);
             let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
             let answer = format!("{version} 200 OK\r\n{lines}Content-Length: 2\r\n\r\nok");
-            if stream.write_all(answer.as_bytes()).is_err() || version == "HTTP/1.0" {
+            if to.write_all(answer.as_bytes()).is_err() || version == "HTTP/1.0" {
                 return;
             }
         }

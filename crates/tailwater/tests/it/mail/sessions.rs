@@ -3,6 +3,7 @@
 use tw_testkit::{Client, Signal};
 
 use super::{AuthServer, LineClient, MailServer, start};
+use crate::support::server;
 
 const GREETING: &str = "* OK IMAP4 ready";
 
@@ -36,6 +37,41 @@ fn reload_keeps_open_sessions() {
         }
     }
     waiting.asks("a1 LOGIN user secret", "a1 OK logged in");
+}
+
+#[test]
+fn twenty_reloads_lose_no_session() {
+    let backend = MailServer::imap();
+    let auth = AuthServer::accepting(backend.addr);
+    let count: usize =
+        std::env::var("TAILWATER_MAIL_SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let conf = format!(
+        "worker_rlimit_nofile 8192; events {{ worker_connections 4096; }}
+         mail {{ auth_http http://{}/; server {{ listen 127.0.0.1:{{port}}; protocol imap; }}",
+        auth.addr
+    );
+    let mut server = server().start(&format!("{conf} }}")).unwrap();
+    let mut sessions: Vec<_> = (0..count)
+        .map(|_| {
+            let mut client = LineClient::connect(&server, GREETING);
+            client.asks("a1 LOGIN user secret", "a1 OK logged in");
+            client
+        })
+        .collect();
+    for reload in 1..=20 {
+        server.write_conf(&format!("{conf} imap_capabilities NUMBER{reload}; }}")).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        let is_new = || {
+            let mut client = LineClient(Client::connect(server.addr()).unwrap());
+            client.line();
+            client.sends("a1 CAPABILITY");
+            client.line().contains(&format!("NUMBER{reload} "))
+        };
+        assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, is_new), "{}", server.error_log());
+    }
+    for client in &mut sessions {
+        client.asks("a2 NOOP", "a2 OK noop");
+    }
 }
 
 #[test]
