@@ -10,6 +10,7 @@ macro_rules! file {
 /// Whole configuration of a server over HTTP.
 pub(super) const SERVER: &str = file!("server.conf");
 /// Whole configuration of a relay, and of several loops for short sessions.
+pub(super) const MAIL: &str = file!("mail.conf");
 pub(super) const STREAM: &str = file!("stream.conf");
 pub(super) const STREAM_WORKERS: &str = file!("stream-workers.conf");
 

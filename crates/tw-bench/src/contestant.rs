@@ -54,6 +54,11 @@ impl Binary {
         Ok(Command::new(&self.path).arg("-t").args(args).output()?.status.success())
     }
 
+    /// Directives before `events {}`.
+    pub(super) fn main(&self) -> &str {
+        &self.main
+    }
+
     /// Returns `true` for nginx on a machine that has none.
     pub(super) fn is_absent(&self) -> bool {
         self.path.as_os_str().is_empty()

@@ -31,6 +31,7 @@ mod instructions;
 mod load;
 mod loops;
 mod machine;
+mod mail;
 mod open;
 mod options;
 mod paced_client;
@@ -81,6 +82,7 @@ const MEASUREMENTS: &[(&str, Run)] = &[
     ("h2", http2::run),
     ("h3", http3::run),
     ("stream", stream::run),
+    ("mail", mail::run),
     ("instructions", instructions::run),
 ];
 
@@ -101,7 +103,7 @@ const OTHERS: &[(&str, Run)] = &[
 
 /// All measurements with their options.
 pub const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
-       gateways | cache | tls | grpc | h2 | h3 | stream | instructions [OPTIONS]
+       gateways | cache | tls | grpc | h2 | h3 | stream | mail | instructions [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -115,7 +117,7 @@ common   --ours PATH      server under test              target/release/tailwate
          --check          fail if a target is missed
          --keep-data      leave the files that were made for the next run
 
-all      everything below except accept and instructions, in less than 25 minutes, into target/bench/results.json and
+all      everything below except accept, mail and instructions, in less than 25 minutes, into target/bench/results.json and
          target/bench/report.html
          --parts A,B      only these; the results of the others stay · --haproxy PATH
          --distributed PATH  measures rows with a target for the binary of cargo xtask dist once more, with that binary
@@ -202,6 +204,9 @@ stream   relays of TCP and UDP before a server of our own: CPU per megabyte, con
          from the client, latency of messages beside transfers, memory of idle relays
          --rounds N 5 · --seconds N 4 · --haproxy PATH (haproxy on the PATH) · --relays N 100000
          cases transfer connect message udp tls tls-message tls-connect beside idle
+
+mail     logins over IMAP, POP3 and SMTP before servers of our own: CPU and logins/s, memory of idle sessions
+         --rounds N 5 · --seconds N 4 · --connections N 16 · --sessions N 2000 · cases imap pop3 smtp idle
 
 instructions
          instructions and allocations of the server per request, counted by valgrind over a fixed script, without nginx:
