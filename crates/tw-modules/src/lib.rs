@@ -171,6 +171,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     // Counters of sessions.
     StreamModule::of::<every_protocol::session_zone::SessionStatusZone<Stream>>("stream_status_zone"),
     // Log.
+    StreamModule::of::<logging::otel::session::SessionOtel<StreamSession>>("stream_otel"),
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
     // Health checks are no phase of sessions; they follow the module whose upstream settings they use.
     StreamModule::of::<stream::stream_health_check::StreamHealthChecks>("stream_health_check"),
@@ -195,6 +196,7 @@ pub static MAIL_MODULES: &[MailModule] = &[
     // Counters of sessions.
     MailModule::of::<every_protocol::session_zone::SessionStatusZone<Mail>>("mail_status_zone"),
     // Log.
+    MailModule::of::<logging::otel::session::SessionOtel<MailSession>>("mail_otel"),
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),
 ];
 

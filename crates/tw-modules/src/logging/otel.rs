@@ -3,7 +3,8 @@
 //! ```text
 //! otel_trace ─► context (W3C) ─► request, with the trace of tw-server ─► spans ─► queue of the loop ─► export_task ─► otlp
 //! ```
-//! Spans beside those of nginx: of subrequests, lookups in caches, upstream attempts, and waits for the disk.
+//! Spans beside those of nginx: of subrequests, lookups in caches, upstream attempts, and waits for the disk; and of the sessions of
+//! `stream` and `mail` ([`session`]).
 
 pub(crate) mod context;
 mod export_target;
@@ -13,6 +14,7 @@ mod metrics_task;
 mod otlp;
 mod protobuf;
 mod queue;
+pub(crate) mod session;
 mod spans;
 
 use std::sync::Arc;
@@ -229,6 +231,7 @@ impl Settings<Http> for Otel {
                 let attributes = raw.resource_attributes.take().unwrap_or_default();
                 let target = Arc::new(exporter.resolve(&service, &attributes, cx)?);
                 let queues = cx.keep(b"", |_| true, SpanQueues::default);
+                session::prepare(&target, cx);
                 if let Some(MetricsSwitch::Every(interval)) = metrics {
                     let counts = cx.keep(b"", |_| true, MetricExports::default);
                     // Each configuration has a task of its own.
@@ -301,12 +304,15 @@ impl Sampling {
             b"on" => Ok(Self::On),
             b"off" => Ok(Self::Off),
             text if text.contains(&b'$') => Ok(Self::Variable(cx.template(word)?)),
-            _ => Err(ConfError::new(format!(
-                "invalid value \"{word}\" in \"otel_trace\" directive, it must be \"on\", \"off\" or a variable"
-            ))
-            .at(word.span)),
+            _ => Err(invalid_sampling(word)),
         }
     }
+}
+
+/// Error of an `otel_trace` with this argument.
+fn invalid_sampling(word: &Word) -> ConfError {
+    let text = "directive, it must be \"on\", \"off\" or a variable";
+    ConfError::new(format!("invalid value \"{word}\" in \"otel_trace\" {text}")).at(word.span)
 }
 
 impl Otel {

@@ -2,6 +2,7 @@
 
 mod context;
 mod export;
+mod sessions;
 mod spans;
 
 use tw_testkit::Server;

@@ -41,6 +41,14 @@ pub(super) fn start(event_loop: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: 
     event_loop.connections.spawn_counted(subject, export.run());
 }
 
+/// Exports what is in the queue of the loop until it is empty.
+pub(super) async fn export_queued(event_loop: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: Resolving) {
+    if queues.of_loop(event_loop.index).is_empty() {
+        return;
+    }
+    Export { event_loop: event_loop.clone(), queues: queues.clone(), resolving }.run().await;
+}
+
 /// Export of the spans of one loop.
 struct Export {
     event_loop: Rc<Loop>,

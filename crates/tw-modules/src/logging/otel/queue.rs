@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::FatalMutex;
-use tw_core::metrics::{Metric, MetricKind};
+use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_rt::Deadline;
 
 use super::export_target::ExportTarget;
@@ -43,10 +43,8 @@ pub(super) const SPANS: Metric = Metric {
     doc: "Spans of otel_trace by the result of their export: exported, rejected (by the collector), dropped (the queue was full), \
           failed (the collector did not take them in time).",
     read: |scrape, out| {
-        for queues in scrape.shared_objects::<SpanQueues>() {
-            for result in SpanResult::ALL {
-                out.value(&[result.word()], queues.0.total(|queue| &queue.counts[result as usize]));
-            }
+        for result in SpanResult::ALL {
+            total(scrape, out, &[result.word()], &|queue| &queue.counts[result as usize]);
         }
     },
 };
@@ -57,9 +55,7 @@ pub(super) const QUEUED_SPANS: Metric = Metric {
     labels: &[],
     doc: "Spans that wait for their export.",
     read: |scrape, out| {
-        for queues in scrape.shared_objects::<SpanQueues>() {
-            out.value(&[], queues.0.total(|queue| &queue.queued));
-        }
+        total(scrape, out, &[], &|queue| &queue.queued);
     },
 };
 
@@ -69,11 +65,24 @@ pub(super) const EXPORT_FAILURES: Metric = Metric {
     labels: &[],
     doc: "Attempts to export spans that failed; a batch has several.",
     read: |scrape, out| {
-        for queues in scrape.shared_objects::<SpanQueues>() {
-            out.value(&[], queues.0.total(|queue| &queue.failures));
-        }
+        total(scrape, out, &[], &|queue| &queue.failures);
     },
 };
+
+/// Writes the sum of a counter of the queues of requests and of sessions, if there are such.
+fn total<const N: usize>(
+    scrape: &Scrape<'_>,
+    out: &mut Samples<'_>,
+    labels: &[&str; N],
+    which: &dyn Fn(&SpanQueue) -> &AtomicU64,
+) {
+    let of_requests = scrape.shared_objects::<SpanQueues>();
+    let of_sessions = scrape.shared_objects::<SessionQueues>().map(|queues| &*queues.0);
+    let sum = of_requests.chain(of_sessions).map(|queues| queues.0.total(which)).reduce(u64::wrapping_add);
+    if let Some(sum) = sum {
+        out.value(labels, sum);
+    }
+}
 
 /// Result of the export of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +109,10 @@ impl SpanResult {
 /// Queues of all loops. They outlive configurations.
 #[derive(Default)]
 pub(super) struct SpanQueues(LoopSets<SpanQueue>);
+
+/// Queues of the sessions of all loops, of which the first one is used. They outlive configurations.
+#[derive(Default)]
+pub(super) struct SessionQueues(pub(super) Arc<SpanQueues>);
 
 impl SpanQueues {
     /// Queue of a loop.
@@ -214,6 +227,11 @@ impl SpanQueue {
         }
         self.queued.store(state.len() as u64, Relaxed);
         !std::mem::replace(&mut state.is_exporting, true)
+    }
+
+    /// Returns true if no span waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued.load(Relaxed) == 0
     }
 
     /// Counts spans.

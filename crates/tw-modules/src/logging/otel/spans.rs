@@ -30,14 +30,14 @@ const SIZE: usize = 2 << 10;
 
 /// Kinds of spans.
 const INTERNAL: u64 = 1;
-const SERVER: u64 = 2;
+pub(super) const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
 /// Status code of a span whose operation has failed.
-const ERROR: u64 = 2;
+pub(super) const ERROR: u64 = 2;
 
 /// Bits of `flags`: the sampled flag of the context, and what is known of the parent.
-const SAMPLED: u32 = 1;
+pub(super) const SAMPLED: u32 = 1;
 const KNOWS_IF_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
@@ -61,7 +61,13 @@ impl EncodedSpans {
         begins.zip(&self.ends).map(|(begin, end)| self.bytes.get(begin..*end).unwrap_or_default())
     }
 
-    fn add(&mut self, write: impl FnOnce(&mut Message<'_>)) {
+    /// Reserves room for so many bytes.
+    pub(super) fn reserve(&mut self, size: usize) {
+        self.bytes.reserve(size);
+    }
+
+    /// Adds a span.
+    pub(super) fn add(&mut self, write: impl FnOnce(&mut Message<'_>)) {
         write(&mut Message(&mut self.bytes));
         self.ends.push(self.bytes.len());
     }
@@ -73,7 +79,7 @@ pub(super) fn encode(r: &Request, trace: &RequestTrace, settings: &SpanSettings<
     let wall = tw_rt::clock::wall_precise();
     let of_request = RequestSpans { r, trace, now, wall };
     let mut encoded = EncodedSpans::default();
-    encoded.bytes.reserve(SIZE);
+    encoded.reserve(SIZE);
     encoded.add(|span| of_request.request(settings, span));
     let lookups: Vec<_> = trace.lookups.iter().map(|lookup| (lookup, random_span_id())).collect();
     for (lookup, id) in &lookups {
@@ -140,8 +146,7 @@ impl RequestSpans<'_> {
 
     /// Nanoseconds since 1970 of a time that has passed.
     fn unix_ns(&self, at: Instant) -> u64 {
-        let at = self.wall.saturating_sub(self.now.saturating_duration_since(at));
-        u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+        unix_ns(at, self.now, self.wall)
     }
 
     /// Identity of a span below that of the request.
@@ -397,7 +402,14 @@ impl<'a, 'm> Attributes<'a, 'm> {
     }
 }
 
-fn cut(value: &[u8]) -> &[u8] {
+/// Nanoseconds since 1970 of a time that has passed. `now` and `wall` are the time by both clocks.
+pub(super) fn unix_ns(at: Instant, now: Instant, wall: Duration) -> u64 {
+    let at = wall.saturating_sub(now.saturating_duration_since(at));
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The part of a value that an attribute may have.
+pub(super) fn cut(value: &[u8]) -> &[u8] {
     value.get(..ATTRIBUTE_SIZE_MAX).unwrap_or(value)
 }
 
