@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_base::PrefixedName;
+use tw_conf::{ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -14,7 +15,7 @@ use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
 use crate::filters::gzip::{level, power};
-use crate::shared::coding::{self, CompressionRules, Spec};
+use crate::shared::coding::{self, CodingDirectives, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "brotli_ratio";
@@ -34,23 +35,39 @@ pub(crate) struct Brotli {
     rules: CompressionRules,
 }
 
+static NAMES: [PrefixedName; Raw::COMMON.len()] = record::names(Raw::PREFIX, &[Raw::COMMON]);
+
+/// Records besides those that all codings have.
+const OWN: &[Directive<Raw>] = &[
+    record::number("brotli_comp_level", ALL)
+        .default("6")
+        .doc("0 (fast) to 11 (small).")
+        .set(|raw, node, _| raw.quality.set_with(node, |node| level(node, 0, 11))),
+    record::size("brotli_window", ALL)
+        .default("512k")
+        .doc("Distance over which repetitions are found: no more than the body is long, and 256k if its length is not known.")
+        .set(|raw, node, _| {
+            let what = "must be 1k, 2k, 4k, 8k, 16k, 32k, 64k, 128k, 256k, 512k, 1m, 2m, 4m, 8m or 16m";
+            raw.window_bits.set_with(node, |node| power(node, 10..=24, what))
+        }),
+];
+
+impl CodingDirectives for Raw {
+    const PREFIX: &'static str = "brotli";
+    const DOC: &'static str = "Compresses responses with brotli.";
+
+    fn common(&mut self) -> &mut coding::Raw {
+        &mut self.common
+    }
+}
+
 impl Settings<Http> for Brotli {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
-        "brotli",
-        record::number("brotli_comp_level", ALL)
-            .default("6")
-            .doc("0 (fast) to 11 (small).")
-            .set(|raw, node, _| raw.quality.set_with(node, |node| level(node, 0, 11))),
-        record::size("brotli_window", ALL)
-            .default("512k")
-            .doc("Distance over which repetitions are found: no more than the body is long, and 256k if its length is not known.")
-            .set(|raw, node, _| {
-                let what = "must be 1k, 2k, 4k, 8k, 16k, 32k, 64k, 128k, 256k, 512k, 1m, 2m, 4m, 8m or 16m";
-                raw.window_bits.set_with(node, |node| power(node, 10..=24, what))
-            }),
-    ];
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { NAMES.len() + OWN.len() }>(&[
+        &record::with_names(&[Raw::COMMON], &NAMES),
+        OWN,
+    ]);
 
     const VARIABLES: &'static [VarDef] =
         &[VarDef::stored(RATIO, "How many times smaller brotli made the response.")];

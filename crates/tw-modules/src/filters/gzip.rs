@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use tw_base::Limit;
-use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting,
-    record,
-};
+use tw_base::{Limit, PrefixedName};
+use tw_conf::{ConfError, Directive, HTTP, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, record};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_server::http::Http;
@@ -18,7 +15,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::shared::coding::{self, CompressionRules, Spec};
+use crate::shared::coding::{self, CodingDirectives, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "gzip_ratio";
@@ -41,6 +38,53 @@ pub(crate) struct Gzip {
     rules: CompressionRules,
 }
 
+static NAMES: [PrefixedName; Raw::COMMON.len()] = record::names(Raw::PREFIX, &[Raw::COMMON]);
+
+/// Records besides those that all codings have.
+const OWN: &[Directive<Raw>] = &[
+    record::number("gzip_comp_level", ALL)
+        .default("1")
+        .doc("1 (fast) to 9 (small).")
+        .set(|raw, node, _| raw.level.set_with(node, |node| level(node, 1, 9))),
+    record::size("gzip_window", ALL).default("32k").doc("Distance over which repetitions are found.").set(
+        |raw, node, _| {
+            let what = "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
+            raw.window_bits.set_with(node, |node| power(node, 9..=15, what))
+        },
+    ),
+    record::size("gzip_hash", ALL).default("64k").doc("Memory for what waits to be written.").set(
+        |raw, node, _| {
+            let what = "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
+            // 512 bytes are the least memory of zlib, and each doubling is one level more.
+            raw.mem_level.set_with(node, |node| Ok(power(node, 9..=17, what)? - 8))
+        },
+    ),
+    // DIFF(nginx): how long input is collected before it is compressed is not to be set.
+    record::size("postpone_gzipping", ALL)
+        .default("0")
+        .doc("Accepted and without effect: no encoder is taken before there is input.")
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        }),
+    record::flag("gzip_no_buffer", ALL)
+        .default("off")
+        .doc("Accepted and without effect: what is compressed is passed on at once.")
+        .set(|raw, node, _| {
+            node.flag()?;
+            raw.without_effect.set_once(node)
+        }),
+];
+
+impl CodingDirectives for Raw {
+    const PREFIX: &'static str = "gzip";
+    const DOC: &'static str = "Compresses responses with gzip.";
+
+    fn common(&mut self) -> &mut coding::Raw {
+        &mut self.common
+    }
+}
+
 impl Settings<Http> for Gzip {
     type Raw = Raw;
 
@@ -50,42 +94,10 @@ impl Settings<Http> for Gzip {
     /// Metrics of all content codings.
     const METRICS: &'static [Metric] = coding::METRICS;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
-        "gzip",
-        record::number("gzip_comp_level", ALL)
-            .default("1")
-            .doc("1 (fast) to 9 (small).")
-            .set(|raw, node, _| raw.level.set_with(node, |node| level(node, 1, 9))),
-        record::size("gzip_window", ALL)
-            .default("32k")
-            .doc("Distance over which repetitions are found.")
-            .set(|raw, node, _| {
-                let what = "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
-                raw.window_bits.set_with(node, |node| power(node, 9..=15, what))
-            }),
-        record::size("gzip_hash", ALL).default("64k").doc("Memory for what waits to be written.").set(
-            |raw, node, _| {
-                let what = "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
-                // 512 bytes are the least memory of zlib, and each doubling is one level more.
-                raw.mem_level.set_with(node, |node| Ok(power(node, 9..=17, what)? - 8))
-            },
-        ),
-        // DIFF(nginx): how long input is collected before it is compressed is not to be set.
-        record::size("postpone_gzipping", ALL)
-            .default("0")
-            .doc("Accepted and without effect: no encoder is taken before there is input.")
-            .set(|raw, node, _| {
-                node.size()?;
-                raw.without_effect.set_once(node)
-            }),
-        record::flag("gzip_no_buffer", ALL)
-            .default("off")
-            .doc("Accepted and without effect: what is compressed is passed on at once.")
-            .set(|raw, node, _| {
-                node.flag()?;
-                raw.without_effect.set_once(node)
-            }),
-    ];
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { NAMES.len() + OWN.len() }>(&[
+        &record::with_names(&[Raw::COMMON], &NAMES),
+        OWN,
+    ]);
 
     const VARIABLES: &'static [VarDef] =
         &[VarDef::stored(RATIO, "How many times smaller gzip made the response.")];

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record};
+use tw_base::PrefixedName;
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -13,7 +14,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::shared::coding::{self, CompressionRules, Spec};
+use crate::shared::coding::{self, CodingDirectives, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "zstd_ratio";
@@ -33,23 +34,39 @@ pub(crate) struct Zstd {
     rules: CompressionRules,
 }
 
+static NAMES: [PrefixedName; Raw::COMMON.len()] = record::names(Raw::PREFIX, &[Raw::COMMON]);
+
+/// Records besides those that all codings have.
+const OWN: &[Directive<Raw>] = &[
+    record::new("zstd_comp_level", "level", ALL, Args::exact(1))
+        .default("1")
+        .doc("-131072 (fast) to 22 (small), without 0.")
+        .set(|raw, node, _| raw.level.set_with(node, level)),
+    record::new("zstd_dict_file", "file", HTTP, Args::exact(1))
+        .doc("Refused: no client could decode what a dictionary of the server made.")
+        .set(|_, node, _| {
+            Err(node.error("is not supported").hint(
+                "RFC 8878 lets nobody say which dictionary was used; clients cannot decode the response",
+            ))
+        }),
+];
+
+impl CodingDirectives for Raw {
+    const PREFIX: &'static str = "zstd";
+    const DOC: &'static str = "Compresses responses with zstd.";
+
+    fn common(&mut self) -> &mut coding::Raw {
+        &mut self.common
+    }
+}
+
 impl Settings<Http> for Zstd {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
-        "zstd",
-        record::new("zstd_comp_level", "level", ALL, Args::exact(1))
-            .default("1")
-            .doc("-131072 (fast) to 22 (small), without 0.")
-            .set(|raw, node, _| raw.level.set_with(node, level)),
-        record::new("zstd_dict_file", "file", HTTP, Args::exact(1))
-            .doc("Refused: no client could decode what a dictionary of the server made.")
-            .set(|_, node, _| {
-                Err(node.error("is not supported").hint(
-                    "RFC 8878 lets nobody say which dictionary was used; clients cannot decode the response",
-                ))
-            }),
-    ];
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { NAMES.len() + OWN.len() }>(&[
+        &record::with_names(&[Raw::COMMON], &NAMES),
+        OWN,
+    ]);
 
     const VARIABLES: &'static [VarDef] =
         &[VarDef::stored(RATIO, "How many times smaller zstd made the response.")];

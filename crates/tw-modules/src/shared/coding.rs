@@ -19,4 +19,4 @@ mod zstd;
 pub(crate) use budget::METRICS;
 pub(crate) use codec::Spec;
 pub(crate) use compress::{CompressionRules, LIMITS};
-pub(crate) use settings::{Raw, TYPES, directives};
+pub(crate) use settings::{CodingDirectives, Raw};

@@ -1,15 +1,17 @@
 //! Settings shared by `gzip`, `brotli` and `zstd`, with the prefix of each.
 
-use tw_conf::{Buffers, Setting};
+use tw_conf::{Args, Buffers, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
 use tw_server::load::Resolve;
 
 use super::budget::Budget;
 use super::codec::Spec;
 use super::compress::CompressionRules;
-use crate::shared::types::{RawTypes, Types};
+use crate::shared::types::{self, RawTypes, Types};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Media types that are compressed in any case.
-pub(crate) const TYPES: &[&str] = &["text/html"];
+const TYPES: &[&str] = &["text/html"];
 const MIN_LENGTH: u64 = 20;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 
@@ -22,36 +24,39 @@ pub(crate) struct Raw {
     pub(crate) buffers: Setting<Buffers>,
 }
 
-/// Records of the directives that every coding has, followed by its own. Values go into the field `common` of the
-/// settings as written.
-macro_rules! directives {
-    ($name:literal, $($own:expr),* $(,)?) => {
-        &[
-            record::flag($name, ALL | IF_IN_LOCATION)
-                .default("off")
-                .doc(concat!("Compresses responses with ", $name, "."))
-                .set(|raw, node, _| raw.common.on.set_flag(node)),
-            record::new(concat!($name, "_types"), "mime-type …", ALL, Args::at_least(1))
-                .default("text/html")
-                .doc("Media types to compress besides text/html; * is any.")
-                .set(|raw, node, cx| {
-                    crate::shared::types::add(&mut raw.common.types, node, coding::TYPES, cx);
-                    Ok(())
-                }),
-            record::size(concat!($name, "_min_length"), ALL)
-                .default("20")
-                .doc("Shorter responses are not compressed.")
-                .set(|raw, node, _| raw.common.min_length.set_size(node)),
-            record::buffers(concat!($name, "_buffers"), ALL)
-                .default("32 4k")
-                .doc("Bytes that the loop compresses at a time: number times size, between 4k and 64k.")
-                .set(|raw, node, _| raw.common.buffers.set_buffers(node)),
-            $($own),*
-        ]
-    };
-}
+/// Directives that every coding has; the settings as written of its module are `Self`.
+pub(crate) trait CodingDirectives: Sized + 'static {
+    /// Name of the directive that switches the coding on, and prefix of the others.
+    const PREFIX: &'static str;
+    /// Documentation of that directive.
+    const DOC: &'static str;
 
-pub(crate) use directives;
+    /// Settings that all codings have.
+    fn common(&mut self) -> &mut Raw;
+
+    /// Records of the directives, named without the prefix.
+    const COMMON: &'static [Directive<Self>] = &[
+        record::flag("", ALL | IF_IN_LOCATION)
+            .default("off")
+            .doc(Self::DOC)
+            .set(|raw, node, _| raw.common().on.set_flag(node)),
+        record::new("_types", "mime-type …", ALL, Args::at_least(1))
+            .default("text/html")
+            .doc("Media types to compress besides text/html; * is any.")
+            .set(|raw, node, cx| {
+                types::add(&mut raw.common().types, node, TYPES, cx);
+                Ok(())
+            }),
+        record::size("_min_length", ALL)
+            .default("20")
+            .doc("Shorter responses are not compressed.")
+            .set(|raw, node, _| raw.common().min_length.set_size(node)),
+        record::buffers("_buffers", ALL)
+            .default("32 4k")
+            .doc("Bytes that the loop compresses at a time: number times size, between 4k and 64k.")
+            .set(|raw, node, _| raw.common().buffers.set_buffers(node)),
+    ];
+}
 
 impl CompressionRules {
     /// Resolves settings as written; `ratio` is the name of the variable of the compression ratio.
