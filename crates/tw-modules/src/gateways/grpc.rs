@@ -5,7 +5,6 @@
 
 mod health_check;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_base::{Limit, PrefixedName};
@@ -32,18 +31,15 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::{RetryOn, RetryWords};
 use tw_server::load::Resolve;
 
-use self::health_check::GrpcHealthCheck;
+use self::health_check::{GrpcHealthCheck, authority};
 use crate::gateways::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
 use crate::gateways::pass_module::{Pass, PassModule};
-use crate::gateways::proxy::fields::{self, RequestFields};
+use crate::gateways::proxy::fields::{self, HEAD_SIZE, RequestFields};
 
 const SCHEMES: &[AddressScheme] = &[
     AddressScheme { text: "grpc://", is_written: true, is_secured: false },
     AddressScheme { text: "grpcs://", is_written: true, is_secured: true },
 ];
-
-/// Bytes that the head of a request usually has at most.
-const HEAD_SIZE: usize = 1024;
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
@@ -246,14 +242,6 @@ impl Grpc {
         }
         writer.end();
         Ok(())
-    }
-}
-
-/// Name of the server in requests.
-fn authority(host: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    match host.get(..5) {
-        Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
-        _ => host,
     }
 }
 

@@ -44,14 +44,11 @@ use tw_server::vars::{Template, VarDef};
 
 use crate::gateways::pass_module::{Pass, PassModule};
 
-use fields::{ForwardedFields, RequestFields};
+use fields::{ForwardedFields, HEAD_SIZE, RequestFields};
 use health_check::ProxyHealthCheck;
-use target::{PassUrl, RawPassUrl, UrlDestination, UrlScheme};
+use target::{PassUrl, RawPassUrl, Slots, UrlDestination, UrlScheme};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
-
-/// Bytes that the head of a request usually has at most.
-const HEAD_SIZE: usize = 1024;
 
 /// Properties of this kind of gateway.
 const KIND: ProxyKind = ProxyKind {
@@ -112,13 +109,6 @@ pub(crate) struct Proxy {
     cookies: Arc<cookie::CookieRules>,
     pass_trailers: bool,
     slots: Slots,
-}
-
-/// Variables that this module stores.
-#[derive(Clone, Copy)]
-struct Slots {
-    host: u16,
-    port: u16,
 }
 
 /// Records besides those that gateways share.

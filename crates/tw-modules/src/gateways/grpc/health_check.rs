@@ -13,9 +13,8 @@ use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
-use super::{HEAD_SIZE, authority};
 use crate::gateways::cgi::address::FixedAddress;
-use crate::gateways::proxy::fields::{ForwardedFields, RequestFields};
+use crate::gateways::proxy::fields::{ForwardedFields, HEAD_SIZE, RequestFields};
 
 /// A location as health checks know it.
 pub(super) struct GrpcHealthCheck {
@@ -74,5 +73,13 @@ impl GrpcHealthCheck {
         }
         writer.end();
         Ok(head.into())
+    }
+}
+
+/// Name of the server in requests.
+pub(super) fn authority(host: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match host.get(..5) {
+        Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
+        _ => host,
     }
 }

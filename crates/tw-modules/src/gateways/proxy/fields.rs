@@ -12,6 +12,9 @@ use tw_server::vars::{Template, Value};
 
 use crate::logging::otel::context::{self, InjectedContext};
 
+/// Bytes that the head of a request usually has at most.
+pub(crate) const HEAD_SIZE: usize = 1024;
+
 /// Fields that are set here and not taken from the client.
 const USUAL: &[&str] = &[
     "Host",

@@ -15,9 +15,8 @@ use tw_server::http::proxy::health::Checkable;
 use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
 use tw_server::http::request::Request;
 
-use super::fields::{ForwardedFields, RequestFields};
-use super::target::{FixedUrl, UrlScheme};
-use super::{HEAD_SIZE, Slots};
+use super::fields::{ForwardedFields, HEAD_SIZE, RequestFields};
+use super::target::{FixedUrl, Slots, UrlScheme};
 
 /// A location as health checks know it.
 pub(super) struct ProxyHealthCheck {

@@ -14,6 +14,13 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+/// Variables that this module stores.
+#[derive(Clone, Copy)]
+pub(super) struct Slots {
+    pub(super) host: u16,
+    pub(super) port: u16,
+}
+
 /// Scheme of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UrlScheme {

@@ -4,18 +4,18 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use tw_conf::{Args, ConfError, Directive, IneffectiveDirectives, Node, SERVER, Setting, Word, record};
+use tw_conf::{ConfError, IneffectiveDirectives, Node, Setting, Word};
 use tw_connect::upstream_block;
 use tw_log::{Level, Text};
 use tw_server::http::plan::{Handler, Outcome, Step, UPSTREAM};
-use tw_server::http::proxy::{UpstreamSettings, read_bind};
+use tw_server::http::proxy::UpstreamSettings;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+use super::open::{SCHEMES, open, requested, warn_unrestricted};
 use super::response::ConnectResponse;
 use super::variables::TimeoutOverrides;
-use super::{Raw, SCHEMES, requested, warn_unrestricted};
 use crate::gateways::cgi::address::{AddressDestination, PassAddress};
 
 /// Ports that tunnels may lead to by default: HTTPS, and news over TLS.
@@ -24,11 +24,11 @@ const DEFAULT_PORTS: [u16; 2] = [443, 563];
 /// Settings as written.
 #[derive(Default)]
 pub(super) struct RawProxyConnect {
-    is_on: Setting<()>,
-    allow: Setting<AllowedPorts>,
-    address: Setting<Word>,
-    response: Setting<Word>,
-    without_effect: IneffectiveDirectives,
+    pub(super) is_on: Setting<()>,
+    pub(super) allow: Setting<AllowedPorts>,
+    pub(super) address: Setting<Word>,
+    pub(super) response: Setting<Word>,
+    pub(super) without_effect: IneffectiveDirectives,
 }
 
 /// Tunnels of one server.
@@ -40,7 +40,7 @@ pub(super) struct ProxyConnect {
 }
 
 /// Ports that tunnels may lead to.
-struct AllowedPorts(Box<[RangeInclusive<u16>]>);
+pub(super) struct AllowedPorts(Box<[RangeInclusive<u16>]>);
 
 /// Destination of tunnels.
 enum ConnectAddress {
@@ -50,62 +50,6 @@ enum ConnectAddress {
     Fixed(Box<[u8]>),
     /// Address that depends on the request. If it is empty or `off`, the tunnel leads to the host of the request.
     Variable(Template, PassAddress),
-}
-
-pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
-    record::new("proxy_connect", "", SERVER, Args::NONE)
-        .since("Tailwater 0.2")
-        .doc("Answers the CONNECT requests of the server with tunnels; they enter no location.")
-        .set(|raw, node, _| raw.connect.is_on.set_once(node, ())),
-    record::new("proxy_connect_allow", "all | port | port-port …", SERVER, Args::at_least(1))
-        .default("443 563")
-        .since("Tailwater 0.2")
-        .doc("Ports that clients may connect to; a request for another one is answered with 403.")
-        .set(|raw, node, _| raw.connect.allow.set_with(node, AllowedPorts::read)),
-    record::time("proxy_connect_connect_timeout", SERVER)
-        .default("60s")
-        .since("Tailwater 0.2")
-        .doc("Another name of tunnel_connect_timeout.")
-        .set(|raw, node, _| raw.settings.timeouts.connect.set_msec(node)),
-    record::time("proxy_connect_data_timeout", SERVER)
-        .default("60s")
-        .since("Tailwater 0.2")
-        .doc("Time in which nothing passes through the tunnel, or the server takes nothing; the tunnel ends then.")
-        .set(set_data_timeout),
-    record::time("proxy_connect_read_timeout", SERVER)
-        .default("60s")
-        .since("Tailwater 0.2")
-        .doc("The old name of proxy_connect_data_timeout.")
-        .set(set_data_timeout),
-    record::time("proxy_connect_send_timeout", SERVER)
-        .default("60s")
-        .since("Tailwater 0.2")
-        .doc("Accepted and without effect.")
-        .set(|raw, node, _| {
-            node.msec()?;
-            raw.connect.without_effect.set_once(node)
-        }),
-    record::new("proxy_connect_address", "address | off", SERVER, Args::exact(1))
-        .default("off")
-        .since("Tailwater 0.2")
-        .doc("Destination of tunnels in place of the host of the request; without a port, the port of the request. May hold variables.")
-        .set(|raw, node, _| raw.connect.address.set_with(node, |node| Ok(node.arg(0)?.clone()))),
-    record::new("proxy_connect_bind", "address [transparent] | off", SERVER, Args::range(1, 2))
-        .since("Tailwater 0.2")
-        .doc("Another name of tunnel_bind.")
-        .set(|raw, node, _| {
-            let bind = read_bind(node)?;
-            raw.settings.connection.bind.set_once(node, bind)
-        }),
-    record::new("proxy_connect_response", "text", SERVER, Args::exact(1))
-        .since("Tailwater 0.2")
-        .doc("Head of the response that opens a tunnel: a status line with 200, fields, which may hold variables, and an empty line.")
-        .set(|raw, node, _| raw.connect.response.set_with(node, |node| Ok(node.arg(0)?.clone()))),
-];
-
-fn set_data_timeout(raw: &mut Raw, node: &Node, _: &mut tw_conf::Cx<'_>) -> Result<(), ConfError> {
-    raw.settings.timeouts.read.set_msec(node)?;
-    raw.settings.timeouts.send.set_msec(node)
 }
 
 impl RawProxyConnect {
@@ -164,7 +108,7 @@ impl ProxyConnect {
             }
         };
         let own = TimeoutOverrides::apply(r, &self.settings);
-        let outcome = super::open(r, own.as_deref().unwrap_or(&self.settings), to).await;
+        let outcome = open(r, own.as_deref().unwrap_or(&self.settings), to).await;
         if let (Outcome::Respond(_), Some(response)) = (&outcome, &self.response) {
             response.apply(r);
         }
@@ -211,7 +155,8 @@ impl Default for AllowedPorts {
 }
 
 impl AllowedPorts {
-    fn read(node: &Node) -> Result<Self, ConfError> {
+    /// Reads `proxy_connect_allow`.
+    pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
         let ports = node.args.iter().map(|word| read_ports(word).ok_or_else(|| node.invalid_value(word)));
         Ok(Self(ports.collect::<Result<_, _>>()?))
     }
