@@ -15,6 +15,7 @@ mod send;
 mod send_file;
 pub(crate) mod serve;
 mod wire;
+mod write;
 
 pub use self::conn::Http1Connection;
 

@@ -103,3 +103,67 @@ fn connection_field(conn: &Http1Connection, r: &mut Request) -> ConnectionField 
         After::Close | After::Abort => ConnectionField::Close,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::with_request;
+
+    const GET: &str = "GET / HTTP/1.1";
+    const HEAD: &str = "HEAD / HTTP/1.1";
+
+    fn framed(conf: &str, request: &str, prepare: fn(&mut Request)) -> (Delimiter, After, Option<u64>) {
+        with_request(conf, &format!("{request}\r\nHost: a\r\n\r\n"), move |r| {
+            r.response.reset(200);
+            prepare(r);
+            let (delimiter, _) = frame(r, Body::Bytes("hello".into()));
+            (delimiter, r.state.after, r.response.content_length)
+        })
+    }
+
+    #[test]
+    fn end_of_a_body_is_marked_as_its_version_allows() {
+        let plain = "server { }";
+        let with_length: fn(&mut Request) = |r| r.response.content_length = Some(5);
+        let nothing: fn(&mut Request) = |_| {};
+        for (conf, request, prepare, expected) in [
+            (plain, GET, with_length, (Delimiter::Length, After::KeepAlive, Some(5))),
+            (plain, GET, nothing, (Delimiter::Chunked, After::KeepAlive, None)),
+            (plain, "GET / HTTP/1.0", nothing, (Delimiter::Close, After::Close, None)),
+            (
+                "server { chunked_transfer_encoding off; }",
+                GET,
+                nothing,
+                (Delimiter::Close, After::Close, None),
+            ),
+            (plain, HEAD, with_length, (Delimiter::Length, After::KeepAlive, Some(5))),
+            (plain, HEAD, nothing, (Delimiter::None, After::KeepAlive, None)),
+        ] {
+            assert_eq!(framed(conf, request, prepare), expected, "{conf} {request}");
+        }
+    }
+
+    #[test]
+    fn status_without_a_body_has_no_length() {
+        for status in [101, 204, 304] {
+            let seen = with_request("server { }", &format!("{GET}\r\nHost: a\r\n\r\n"), move |r| {
+                r.response.reset(status);
+                r.response.content_length = Some(5);
+                let (delimiter, body) = frame(r, Body::Bytes("hello".into()));
+                (delimiter, body.is_empty(), r.response.content_length)
+            });
+            assert_eq!(seen, (Delimiter::None, true, None));
+        }
+    }
+
+    #[test]
+    fn trailers_need_a_chunked_body() {
+        let with_trailers: fn(&mut Request) = |r| {
+            r.response.content_length = Some(5);
+            r.response.trailers = Some(tw_http::Fields::default());
+        };
+        let plain = "server { }";
+        assert_eq!(framed(plain, GET, with_trailers), (Delimiter::Chunked, After::KeepAlive, None));
+        assert_eq!(framed(plain, HEAD, with_trailers), (Delimiter::Length, After::KeepAlive, Some(5)));
+    }
+}

@@ -9,7 +9,7 @@ use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
 use tw_disk::{Disk, DiskError, Errno, Now, Sending, SentEnd};
 
 use super::Http1Connection;
-use super::send::{accept, wait_writable, write_all, write_now, write_parts_now};
+use super::write::{accept, wait_writable, write_all, write_now, write_parts_now};
 use crate::http::body::FileSpan;
 use crate::http::files;
 use crate::http::request::Request;
