@@ -12,6 +12,7 @@ mod protocol;
 mod received_head;
 mod request_head;
 mod request_stream;
+mod reset_reason;
 mod response_head;
 mod send_response;
 mod serve_connection;
@@ -22,7 +23,6 @@ mod stream_loss;
 #[cfg(test)]
 mod tests;
 mod tunnel_input;
-mod wire;
 mod write_buffer;
 
 pub(super) use self::body_part::BodyPart;
@@ -35,8 +35,9 @@ pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY};
 pub(super) use self::protocol::StreamProtocol;
 pub(super) use self::received_head::ReceivedHead;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
+pub(super) use self::reset_reason::ResetReason;
+pub(super) use self::send_response::{CLIENT_CLOSED_REQUEST, send_early_hints, send_response};
 pub(super) use self::serve_connection::{StreamConnection, serve_connection};
-pub(super) use self::stream_end::ResetReason;
 pub(super) use self::stream_loss::StreamLoss;
 pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};
 

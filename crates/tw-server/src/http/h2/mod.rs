@@ -18,11 +18,13 @@
 mod conn;
 pub(crate) mod directives;
 mod protocol;
+mod request_stream;
 pub(crate) mod serve;
 mod settings;
 mod stream;
 mod stream_scheduler;
 mod stream_tunnel;
+mod wire;
 
 pub(crate) use self::conn::Http2Connection;
 /// Connection preface of HTTP/2.

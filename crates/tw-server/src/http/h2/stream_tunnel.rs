@@ -46,7 +46,7 @@ impl Http2StreamTunnel {
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn.get() == Turn::Wanted {
             let conn = &self.stream.conn;
-            ready!(conn.scheduler.poll(self.stream.priority(), conn.made(), cx));
+            ready!(conn.scheduler.poll(&self.stream.priority, conn.made(), cx));
             self.turn.set(Turn::Given);
         }
         Poll::Ready(())
@@ -79,7 +79,7 @@ impl RelayEnd for Http2StreamTunnel {
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.stream.room_now(1) == 0 {
             // A stream that waits for a window holds up no other one.
-            self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
+            self.stream.conn.scheduler.stop_waiting(self.stream.priority.id);
             ready!(self.stream.poll_room(cx)).map_err(tunnel_error)?;
         }
         self.poll_turn(cx).map(Ok)
@@ -92,6 +92,6 @@ impl RelayEnd for Http2StreamTunnel {
 
 impl Drop for Http2StreamTunnel {
     fn drop(&mut self) {
-        self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
+        self.stream.conn.scheduler.stop_waiting(self.stream.priority.id);
     }
 }

@@ -14,10 +14,12 @@
 mod conn;
 pub(crate) mod directives;
 mod protocol;
+mod request_stream;
 pub(crate) mod serve;
 mod stream;
 mod stream_tunnel;
 mod transport_priority;
+mod wire;
 mod write_order;
 
 pub(crate) use self::conn::Http3Connection;

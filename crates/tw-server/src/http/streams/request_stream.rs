@@ -9,17 +9,20 @@ use bytes::Bytes;
 use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::BodySize;
 use tw_fields::{FieldWriter, Incoming};
-use tw_net::{Addr, TcpInfo};
+use tw_net::Addr;
 use tw_rt::Deadline;
 
 use super::{BodyPart, ClientCost, Intent, ResetReason, StreamProtocol};
+use crate::http::body::Body;
 use crate::http::client::Client;
-use crate::http::client_gone::ClientGone;
+use crate::http::request::Request;
 use crate::http::request_body::InputError;
 use crate::http::send_error::SendError;
+use crate::http::wire::Wire;
 
-/// Stream of a request.
-pub(crate) trait RequestStream: Sized {
+/// Stream of a request. As its wire, it is gone when the client has reset it or the connection has failed, and never once the response is
+/// over.
+pub(crate) trait RequestStream: Wire<Request, Body> + Sized {
     /// Protocol of the connection.
     const PROTOCOL: &'static StreamProtocol;
     /// Bytes of a file that are read for one piece at most.
@@ -36,12 +39,6 @@ pub(crate) trait RequestStream: Sized {
 
     /// Client of the connection.
     fn client(&self) -> &Rc<Client>;
-
-    /// Address that the client connected to; `None` if it was recorded when the connection was accepted. One system call.
-    fn local_addr(&self) -> Option<Addr>;
-
-    /// Kernel data about a TCP connection. One system call.
-    fn tcp_info(&self) -> Option<TcpInfo>;
 
     /// Address of the client, if it has changed since the connection was accepted.
     fn moved_peer(&self) -> Option<Addr>;
@@ -81,9 +78,6 @@ pub(crate) trait RequestStream: Sized {
 
     /// Returns true if this end has reset the stream because of this error.
     fn is_local(error: &Self::Error) -> bool;
-
-    /// Ready when the client is gone: it has reset the stream, or the connection has failed. Pending once the response is over.
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone>;
 
     /// Frames fields, and returns their size on the wire.
     fn send_fields(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, SendError>;
@@ -141,7 +135,7 @@ pub(crate) trait RequestStream: Sized {
     }
 
     /// Sends a head before the response (1xx), if there is room for it.
-    fn inform(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
+    fn send_interim_head(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
         if self.state().progress() == Progress::Head && self.send_fields(write, false).is_ok() {
             // The rest leaves before the response.
             let _ = self.poll_flush(&mut Context::from_waker(Waker::noop()));

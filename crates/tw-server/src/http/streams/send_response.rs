@@ -20,11 +20,14 @@ use crate::http::response::send_error_log::log_send_error;
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
 
+/// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream counts as closed by its
+/// client.
+pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 /// RFC 8297.
 const EARLY_HINTS: u16 = 103;
 
 /// Sends the response whose head is `r.response`, or switches to another protocol.
-pub(super) async fn send_response<S: RequestStream>(stream: Rc<S>, r: &mut Request, body: Body) {
+pub(crate) async fn send_response<S: RequestStream>(stream: Rc<S>, r: &mut Request, body: Body) {
     match Sending::new(stream, r).send(r, body).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
@@ -36,10 +39,10 @@ pub(super) async fn send_response<S: RequestStream>(stream: Rc<S>, r: &mut Reque
 }
 
 /// Sends early hints.
-pub(super) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
+pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
     let hints = &r.upstream.answer.fields;
     if response_head::has_any(hints) {
-        stream.inform(|written| {
+        stream.send_interim_head(|written| {
             written.status(EARLY_HINTS);
             response_head::push_all(written, hints);
         });

@@ -172,7 +172,7 @@ impl<S: RequestStream> BodyInput for StreamBody<S> {
             self.stream.widen();
         }
         if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Continue {
-            self.stream.inform(|fields| fields.status(CONTINUE));
+            self.stream.send_interim_head(|fields| fields.status(CONTINUE));
         }
         self.deadline.set(timeout);
     }

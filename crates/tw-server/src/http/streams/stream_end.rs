@@ -2,18 +2,7 @@
 
 use std::task::{Context, Waker};
 
-use super::{Progress, RequestStream};
-
-/// Reason for which a stream is reset. Each protocol has its codes for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResetReason {
-    /// Nothing was done: the client may send its request again (RFC 9113 section 8.7, RFC 9114 section 4.1.1).
-    Refused,
-    /// The client was too slow. As in nginx, it has violated the protocol then.
-    TooSlow,
-    /// The response is not complete.
-    Incomplete,
-}
+use super::{Progress, RequestStream, ResetReason};
 
 /// Status of a request that did not arrive in time.
 const REQUEST_TIMEOUT: u16 = 408;
@@ -37,8 +26,6 @@ pub(super) fn refuse<S: RequestStream>(stream: &S) {
     }
 }
 
-// DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1), or the rest of it is
-// refused with H3_MESSAGE_ERROR (RFC 9114 section 4.1.2).
 /// Ends the stream of a request that was answered with `status`: a response that is not complete is cut.
 pub(super) fn end<S: RequestStream>(stream: &S, is_complete: bool, status: u16) {
     let is_gone = stream.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();

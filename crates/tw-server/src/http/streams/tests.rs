@@ -18,7 +18,6 @@ use tw_fields::{FieldCoding, FieldWriter, Incoming};
 use tw_http::{Fields, Version};
 use tw_net::{Addr, TcpInfo};
 
-use super::send_response::{send_early_hints, send_response};
 use super::stream_body::{Expects, StreamBody};
 use super::*;
 use crate::http::body::{Body, Upgraded};
@@ -28,6 +27,7 @@ use crate::http::local_future::LocalFuture;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{BodyInput, InputError, Piece};
 use crate::http::send_error::SendError;
+use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
 use crate::testing::with_request;
 
@@ -127,6 +127,45 @@ impl RelayEnd for ScriptedTunnel {
     }
 }
 
+impl Wire<Request, Body> for ScriptedStream {
+    fn poll_gone(&self, _: &mut Context<'_>) -> Poll<ClientGone> {
+        if self.is_gone.get() {
+            return Poll::Ready(ClientGone::new(io::Error::other(ClientReset)));
+        }
+        Poll::Pending
+    }
+
+    fn begin_sleep(&self, _: Duration) {}
+
+    fn poll_sleep(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn send<'r>(self: Rc<Self>, r: &'r mut Request, body: Body) -> Option<LocalFuture<'r, ()>> {
+        Some(Box::pin(send_response(self, r, body)))
+    }
+
+    fn inform(&self, r: &mut Request) {
+        send_early_hints(self, r);
+    }
+
+    fn status_if_cut(&self) -> u16 {
+        CLIENT_CLOSED_REQUEST
+    }
+
+    fn holder(&self) -> MemoryHolder {
+        PROTOCOL.holder
+    }
+
+    fn local_addr(&self) -> Option<Addr> {
+        None
+    }
+
+    fn tcp_info(&self) -> Option<TcpInfo> {
+        None
+    }
+}
+
 impl RequestStream for ScriptedStream {
     const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
     const FILE_PIECE_MAX: usize = 1 << 10;
@@ -140,14 +179,6 @@ impl RequestStream for ScriptedStream {
 
     fn client(&self) -> &Rc<Client> {
         &self.client
-    }
-
-    fn local_addr(&self) -> Option<Addr> {
-        None
-    }
-
-    fn tcp_info(&self) -> Option<TcpInfo> {
-        None
     }
 
     fn moved_peer(&self) -> Option<Addr> {
@@ -200,13 +231,6 @@ impl RequestStream for ScriptedStream {
 
     fn is_local(_: &ClientReset) -> bool {
         false
-    }
-
-    fn poll_gone(&self, _: &mut Context<'_>) -> Poll<ClientGone> {
-        if self.is_gone.get() {
-            return Poll::Ready(ClientGone::new(io::Error::other(ClientReset)));
-        }
-        Poll::Pending
     }
 
     fn send_fields(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, SendError> {

@@ -7,32 +7,35 @@ use std::time::Duration;
 use tw_base::memory::MemoryHolder;
 use tw_net::{Addr, TcpInfo};
 
-use super::RequestStream;
-use super::send_response::{send_early_hints, send_response};
+use super::protocol::PROTOCOL;
+use super::stream::Http2Stream;
 use crate::http::body::Body;
 use crate::http::client_gone::ClientGone;
-use crate::http::local_future::LocalFuture;
+use crate::http::local_future::{LocalFuture, boxed};
 use crate::http::request::Request;
+use crate::http::streams::{CLIENT_CLOSED_REQUEST, Progress, send_early_hints, send_response};
 use crate::http::wire::Wire;
 
-/// Status of a request that its client has canceled. As in nginx, a stream whose connection was cut counts as closed by its client.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
-
-impl<S: RequestStream + 'static> Wire<Request, Body> for S {
+impl Wire<Request, Body> for Http2Stream {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone> {
-        RequestStream::poll_gone(self, cx)
+        match self.state.progress() {
+            Progress::Head | Progress::Body => {
+                self.stream.poll_error(cx).map(|error| self.lost(error).into())
+            }
+            Progress::Over => Poll::Pending,
+        }
     }
 
     fn begin_sleep(&self, span: Duration) {
-        self.state().set_deadline(span);
+        self.state.set_deadline(span);
     }
 
     fn poll_sleep(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.state().poll_elapsed(cx)
+        self.state.poll_elapsed(cx)
     }
 
     fn send<'r>(self: Rc<Self>, r: &'r mut Request, body: Body) -> Option<LocalFuture<'r, ()>> {
-        Some(Box::pin(send_response(self, r, body)))
+        Some(boxed(move || send_response(self, r, body)))
     }
 
     fn inform(&self, r: &mut Request) {
@@ -44,14 +47,14 @@ impl<S: RequestStream + 'static> Wire<Request, Body> for S {
     }
 
     fn holder(&self) -> MemoryHolder {
-        S::PROTOCOL.holder
+        PROTOCOL.holder
     }
 
     fn local_addr(&self) -> Option<Addr> {
-        RequestStream::local_addr(self)
+        self.conn.transport.local_addr().ok()
     }
 
     fn tcp_info(&self) -> Option<TcpInfo> {
-        RequestStream::tcp_info(self)
+        self.conn.transport.tcp_info()
     }
 }
