@@ -4,11 +4,10 @@ mod background_count;
 mod loop_parts;
 mod spare_requests;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use tw_accept::quic::QuicEndpoints;
 use tw_base::FatalCell;
 use tw_connect::UpstreamConnections;
 use tw_core::event_loop::LoopCore;
@@ -33,12 +32,8 @@ pub struct Loop {
     pub(crate) background: BackgroundCount,
     /// Connections to upstream servers.
     pub(crate) upstreams: Rc<UpstreamConnections>,
-    /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
-    pub(crate) made: Cell<usize>,
     /// Dates of heads, written as they are asked for.
     pub(crate) dates: DateCache,
-    /// Connections over QUIC.
-    pub(crate) quic: QuicEndpoints,
     parts: LoopParts,
 }
 
@@ -56,9 +51,7 @@ impl Loop {
             requests: RefCell::default(),
             background: BackgroundCount::default(),
             upstreams: UpstreamConnections::new(core.clone()),
-            made: Cell::default(),
             dates: DateCache::default(),
-            quic: QuicEndpoints::new(&core),
             parts,
             core,
         }

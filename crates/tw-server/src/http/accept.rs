@@ -1,55 +1,36 @@
 //! Begin of a client's connection: the steps of its listening address (`tw_accept`), then HTTP/1 or HTTP/2.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use pin_project_lite::pin_project;
-use rustls::ServerConfig;
-use tw_accept::{
-    AcceptedTransport, ChosenServer, Host, Preface, Steps, TlsHost, WaitError, ready_or_evicted,
-};
-use tw_core::event_loop::{
-    DatagramListener, EvictableConnection, HandshakeFailure, LevelGuard, PassedDatagram, ReceivedDatagram,
-    Tally,
-};
-use tw_core::regex::Captures;
-use tw_core::vars::CLIENT_HELLO;
-use tw_disk::Disk;
+use tw_accept::quic::QuicEndpoints;
+use tw_accept::{AcceptedTransport, Preface, Steps, WaitError, ready_or_evicted};
+use tw_core::event_loop::{DatagramListener, HandshakeFailure, LevelGuard, PassedDatagram, ReceivedDatagram};
 use tw_log::Level;
 use tw_net::listen::SocketKind;
-use tw_net::{Addr, Transport, proxy_protocol};
+use tw_net::{Addr, Transport};
 use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
-use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
-use super::acme;
 use super::client::{Client, HQ};
-use super::generation::{ListenGroup, LoopGeneration, PlanId, ServedProtocols, ServerId};
+use super::generation::{ListenGroup, LoopGeneration};
 use super::h1::{self, Http1Connection};
 use super::h3::directives::Http3;
+use super::handshake::{HTTP_2, HTTP_3};
 use super::local_future::LocalFuture;
-use super::proxy::ocsp_client::LoopOcspClient;
-use super::request::Request;
-use super::synthetic_request;
 use super::{h2, h3};
 use crate::event_loop::Loop;
 
-/// HTTP/2 in ALPN (RFC 9113, section 3.2).
-const HTTP_2: &[u8] = b"h2";
-/// Protocols that servers offer in ALPN: without HTTP/2, and with it.
-pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
-
-/// HTTP/3 in ALPN (RFC 9114, section 3.1).
-const HTTP_3: &[u8] = b"h3";
-/// Protocols that servers offer over QUIC: HTTP/3, with HTTP/0.9, that alone, and none, which is a name that no client offers.
-pub(crate) const QUIC_ALPN: &[&[&[u8]]] = &[&[HTTP_3], &[HTTP_3, HQ], &[HQ], &[b"\0"]];
 /// Error code of a connection that ends without an error (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u64 = 0x100;
+
+/// Connections over QUIC of a loop.
+pub(crate) fn quic(event_loop: &Loop) -> &QuicEndpoints {
+    event_loop.part()
+}
 
 /// Takes a datagram of a listening socket for QUIC, and starts a task for the connection that it begins.
 pub(crate) fn receive(
@@ -63,14 +44,14 @@ pub(crate) fn receive(
         let group = generation.groups.iter().find(is_of)?;
         Some(Http3::of(generation.server(group.default_server))?.address.clone())
     };
-    if let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) {
+    if let Some(incoming) = quic(event_loop).receive(listener, datagram, generation.id, settings) {
         start_quic(event_loop, datagram.listen.clone(), incoming);
     }
 }
 
 /// Takes a datagram for QUIC that another loop or process has received.
 pub(crate) fn receive_passed(event_loop: &Rc<Loop>, datagram: &PassedDatagram) {
-    if let Some(incoming) = event_loop.quic.receive_passed(datagram) {
+    if let Some(incoming) = quic(event_loop).receive_passed(datagram) {
         start_quic(event_loop, Rc::new(datagram.listen.clone()), incoming);
     }
 }
@@ -218,113 +199,6 @@ fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
     let preface = (!tls && group.speaks_http2(server)).then_some(h2::PREFACE);
     let timeout = server.settings.client_header_timeout;
     (proxy_protocol || tls || preface.is_some()).then_some(Steps { proxy_protocol, tls, preface, timeout })
-}
-
-/// Index of the list of [`QUIC_ALPN`] that a server offers.
-fn quic_alpn(protocols: ServedProtocols) -> usize {
-    match (protocols.http3, protocols.hq) {
-        (true, false) => 0,
-        (true, true) => 1,
-        (false, true) => 2,
-        (false, false) => 3,
-    }
-}
-
-impl Host for Client {
-    fn tally(&self) -> &Tally {
-        &self.event_loop.tally
-    }
-
-    fn accepted(&self) -> Instant {
-        self.accepted
-    }
-
-    fn peer_text(&self) -> &str {
-        self.peer_text()
-    }
-
-    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.log(level, message);
-    }
-
-    fn evictable(&self) -> EvictableConnection<'_> {
-        self.evictable()
-    }
-
-    fn set_proxy_header(&self, header: proxy_protocol::Header) {
-        // Set once: a connection has one header.
-        let _ = self.proxy.set(Box::new(header));
-    }
-}
-
-impl TlsHost for Client {
-    type Session = Request;
-    /// Server and the plan of its own block.
-    type Server = (ServerId, PlanId);
-
-    fn needs_fingerprint(&self) -> bool {
-        self.event_loop.generation().slots.prepared.has(CLIENT_HELLO)
-    }
-
-    fn set_plain_on_tls(&self) {
-        self.is_plain_on_tls.set(true);
-    }
-
-    fn set_tls(&self, info: TlsInfo) {
-        // Set once: a connection has one handshake.
-        let _ = self.tls.set(Box::new(info));
-    }
-
-    /// A server without a certificate has that of the default server, as in nginx.
-    fn choose_server(&self, name: &str) -> Option<ChosenServer<Self>> {
-        let generation = self.event_loop.generation();
-        let group = self.group(&generation)?;
-        let named = group.names.find(name.as_bytes(), &mut Captures::default());
-        let id = named.ok().flatten().map_or(group.default_server, |(id, _)| id);
-        let server = generation.server(id);
-        let ssl = &server.ssl;
-        if ssl.reject_handshake {
-            return None;
-        }
-        let default = &generation.server(group.default_server).ssl;
-        let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
-        let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
-        let pool = ssl.sign_pool.of(&generation.disks);
-        let alpn = if group.is_quic() {
-            quic_alpn(server.protocols)
-        } else {
-            usize::from(group.speaks_http2(server))
-        };
-        let quic_log = Http3::of(server).filter(|_| group.is_quic()).and_then(|http3| http3.log.as_ref());
-        let quic_log = quic_log.map(|log| log.connection(self.id));
-        Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients, quic_log })
-    }
-
-    fn certificate_names(
-        &self,
-        server: (ServerId, PlanId),
-        hello: TlsInfo,
-        certificates: &[DynamicCertificate<Request>],
-    ) -> Vec<CertificateNames> {
-        let client = self.introduced(hello);
-        let r = synthetic_request::request(&client, server, b"/");
-        let names = certificates.iter().map(|certificate| certificate.names(&r)).collect();
-        client.event_loop.give_back(r);
-        names
-    }
-
-    fn disk(&self) -> Disk {
-        self.event_loop.generation().disks.default_disk().clone()
-    }
-
-    fn ocsp_client(&self, (_, plan): (ServerId, PlanId)) -> impl OcspClient {
-        let resolving = self.event_loop.generation().plan(plan).core.resolving.clone();
-        LoopOcspClient { event_loop: self.event_loop.clone(), resolving }
-    }
-
-    fn acme_challenge(&self, name: &str) -> Option<Arc<ServerConfig>> {
-        acme::answers(&self.event_loop.generation()).tls(name)
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use tw_accept::quic::QuicEndpoints;
 use tw_base::FatalCell;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, ClientInfo, DatagramListener, Eviction, IdleResources, LoopCore,
-    PassedDatagram, ReceivedDatagram,
+    AcceptedConnection, Application, DatagramListener, Eviction, IdleResources, LoopCore, PassedDatagram,
+    ReceivedDatagram,
 };
 use tw_disk::Errno;
 use tw_net::listen::SocketKind;
@@ -20,6 +21,7 @@ use super::cache::OpenEntries;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::generation::GenerationRef;
+use super::h2::UntriedBytes;
 use super::history;
 use super::local_future::LocalFuture;
 use super::ocsp_stapling;
@@ -67,7 +69,9 @@ fn new_loop(core: Rc<LoopCore>, generation: GenerationRef) -> Loop {
     let Memory { hot_files_size, open_files_inactive, .. } = generation.memory;
     let files = FileTable::new(hot_files_size, (files_max, open_files_inactive));
     let entries = FatalCell::new(OpenEntries::new(files_max, hot_files_size));
-    Loop::with(core, generation, files, LoopParts::default().with(entries))
+    let quic = QuicEndpoints::new(&core);
+    let parts = LoopParts::default().with(entries).with(UntriedBytes::default()).with(quic);
+    Loop::with(core, generation, files, parts)
 }
 
 /// Entries of caches that are open on a loop.
@@ -106,15 +110,15 @@ impl Application for Loop {
     }
 
     fn has_connections_over(&self, listener: &DatagramListener) -> bool {
-        self.quic.has_connections_over(listener)
+        accept::quic(self).has_connections_over(listener)
     }
 
     fn stop_connections(&self, listener: &DatagramListener) {
-        self.quic.stop_receiving(listener, accept::H3_NO_ERROR);
+        accept::quic(self).stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {
-        self.quic.stop_receiving(listener, accept::H3_NO_ERROR);
+        accept::quic(self).stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {
@@ -164,16 +168,6 @@ impl IdleResources for Loop {
             || open_entries(self).borrow_mut().close_one()
             || self.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Eviction::Done } else { Eviction::NothingIdle }
-    }
-}
-
-impl ClientInfo for Client {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn address(&self) -> &str {
-        self.peer_text()
     }
 }
 

@@ -268,6 +268,16 @@ impl LineContext for ConnectionContext<'_> {
     }
 }
 
+impl ClientInfo for Client {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn address(&self) -> &str {
+        self.peer_text()
+    }
+}
+
 impl Drop for Client {
     fn drop(&mut self) {
         self.event_loop.connections.remove_client(&self.slot);

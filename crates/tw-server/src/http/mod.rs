@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! accept     begin of a connection: steps of its address (tw_accept), choice of its protocol
+//! handshake  a client during the handshake of its connection: server, certificates, protocol
 //! h1, h2, h3 connections of each protocol: request heads in, response heads and bodies out
 //! streams    parts that HTTP/2 and HTTP/3 have in common
 //! routing    server, location, phases, error pages
@@ -36,6 +37,7 @@ pub mod files;
 pub mod h1;
 pub mod h2;
 pub mod h3;
+pub(crate) mod handshake;
 pub mod header_names;
 pub mod history;
 mod ids;

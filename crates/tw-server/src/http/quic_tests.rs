@@ -21,6 +21,7 @@ use tw_testkit::quic::{ClientSettings, UdpClient};
 use tw_testkit::tls::{Authority, Certificate};
 
 use crate::event_loop::Loop;
+use crate::http::accept;
 use crate::http::client::Client;
 use crate::http::generation::{Generation, GenerationRef, ListenGroup};
 use crate::http::h3::directives::Http3;
@@ -49,7 +50,8 @@ impl Application for Echo {
             Http3::of(generation.server(generation.groups[0].default_server))
                 .map(|http3| http3.address.clone())
         };
-        let Some(incoming) = event_loop.quic.receive(listener, datagram, generation.id, settings) else {
+        let Some(incoming) = accept::quic(event_loop).receive(listener, datagram, generation.id, settings)
+        else {
             return;
         };
         let peer = incoming.peer().into();

@@ -14,8 +14,8 @@ use tw_upstream::TimeKind;
 
 use crate::config::block::Block;
 use crate::config::location::Location;
-use crate::http::accept;
 use crate::http::generation::Config;
+use crate::http::handshake;
 use crate::http::plan::Plan;
 use crate::http::proxy::sticky::Sticky;
 use crate::http::proxy::sticky_directive::{self, WrittenSticky as RawSticky};
@@ -65,8 +65,8 @@ impl ConnectingProtocol for Http {
 }
 
 impl SecureProtocol for Http {
-    const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
-    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = accept::QUIC_ALPN;
+    const ALPN: &'static [&'static [&'static [u8]]] = handshake::ALPN;
+    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = handshake::QUIC_ALPN;
 
     fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
         block.certificate.as_ref()

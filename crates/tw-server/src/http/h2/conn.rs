@@ -18,7 +18,8 @@ use tw_net::Transport;
 use tw_rt::watch;
 
 use super::settings::{Http2Settings, OUT_MAX};
-use super::stream_scheduler::{MADE_MAX, MadeBytes, StreamPriority, StreamScheduler};
+use super::stream_scheduler::{StreamPriority, StreamScheduler};
+use super::untried_bytes::{MadeBytes, UntriedBytes};
 use crate::http::client::Client;
 use crate::http::memory_share::Hold;
 use crate::http::streams::{Abuse, ClientCost};
@@ -52,6 +53,8 @@ pub(crate) struct Http2Connection {
     memory: RefCell<Hold>,
     /// Bytes that were made and that it has not tried to write.
     untried: Cell<usize>,
+    /// Sum of these bytes on the loop.
+    made: UntriedBytes,
     /// The last turn in which something was read, and how much.
     read: Cell<(Instant, usize)>,
     /// Cost of the client.
@@ -67,6 +70,7 @@ impl Http2Connection {
         settings: Http2Settings,
     ) -> Rc<Self> {
         let memory = Hold::new(client.memory_share(MemoryHolder::Http2), 0);
+        let made = client.event_loop.part::<UntriedBytes>().clone();
         Rc::new(Self {
             read: Cell::new((client.accepted, 0)),
             client,
@@ -81,6 +85,7 @@ impl Http2Connection {
             is_over: Cell::new(false),
             memory: RefCell::new(memory),
             untried: Cell::new(0),
+            made,
             cost: ClientCost::default(),
         })
     }
@@ -92,8 +97,7 @@ impl Http2Connection {
 
     /// Counts bytes of a response that were made, and notes how much waits for the socket since.
     pub(super) fn count_made(&self, bytes: usize) {
-        let made = &self.client.event_loop.made;
-        made.set(made.get() + bytes);
+        self.made.add(bytes);
         self.cost.count_response(bytes);
         self.untried.set(self.untried.get() + bytes);
         self.scheduler.set_gathered(self.frames.out_len());
@@ -101,10 +105,7 @@ impl Http2Connection {
 
     /// Bytes made by the loop, compared with its limit.
     pub(super) fn made(&self) -> MadeBytes {
-        match self.client.event_loop.made.get() {
-            ..MADE_MAX => MadeBytes::Little,
-            _ => MadeBytes::Enough,
-        }
+        self.made.amount()
     }
 
     /// Ready when it is the turn of a stream, among those of the connection, and of the connection among the large bodies of its
@@ -177,8 +178,7 @@ impl Http2Connection {
 
     /// Notes that the connection has tried to write all bytes made.
     fn note_write_attempt(&self) {
-        let made = &self.client.event_loop.made;
-        made.set(made.get() - self.untried.take());
+        self.made.subtract(self.untried.take());
     }
 
     /// Receives as much as fits into a buffer of the loop. Nothing while much waits for the socket: a client that takes nothing

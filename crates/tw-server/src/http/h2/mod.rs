@@ -24,8 +24,10 @@ mod settings;
 mod stream;
 mod stream_scheduler;
 mod stream_tunnel;
+mod untried_bytes;
 mod wire;
 
 pub(crate) use self::conn::Http2Connection;
+pub(crate) use self::untried_bytes::UntriedBytes;
 /// Connection preface of HTTP/2.
 pub(crate) use tw_http2::PREFACE;

@@ -24,7 +24,8 @@ use super::Http2Connection;
 use super::protocol::PROTOCOL;
 use super::settings::{CONNECTION_WINDOW, Http2Settings, OUT_MAX};
 use super::stream::{Http2Stream, WANTED_WINDOW};
-use super::stream_scheduler::{MADE_MAX, WAITING_MAX};
+use super::stream_scheduler::WAITING_MAX;
+use super::untried_bytes::MADE_MAX;
 use crate::http::client::Client;
 use crate::http::lingering_close::{LAST_WAIT, linger_close};
 use crate::http::streams::{

@@ -17,6 +17,7 @@ use tw_core::event_loop::BodySize;
 use tw_http::Priority;
 use tw_http::priority::URGENCIES;
 
+use super::untried_bytes::MadeBytes;
 use crate::http::streams::{PriorityUpdates, UNSET_PRIORITY};
 
 /// Bytes of all responses of a connection that may wait for its socket before more is made. One turn makes as much, so that it
@@ -24,9 +25,6 @@ use crate::http::streams::{PriorityUpdates, UNSET_PRIORITY};
 pub(super) const WAITING_MAX: usize = 128 << 10;
 /// Limit of these bytes while little memory is left.
 const WAITING_LOW: usize = 16 << 10;
-/// Limit for all connections of a loop until each has tried to write its part: new bytes are still in the caches of the
-/// processor then.
-pub(super) const MADE_MAX: usize = 512 << 10;
 
 /// Bytes of all responses of a connection that may wait for its socket now.
 pub(super) fn waiting_max() -> usize {
@@ -56,14 +54,6 @@ pub(super) struct StreamPriority {
     last: Cell<u64>,
     /// Size of the body for which the stream waits.
     pub(super) size: Cell<BodySize>,
-}
-
-/// Bytes made by a loop that no connection has tried to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MadeBytes {
-    /// Less than [`MADE_MAX`].
-    Little,
-    Enough,
 }
 
 struct Waiter {
