@@ -131,18 +131,33 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
                 let rest = Bytes::copy_from_slice(input.bytes());
                 Ok(Box::new(LoggedIn { rest, ..logged_in }))
             }
-            Err(refusal) => {
-                s.count_login(LoginResult::Failed);
-                let text = match &refusal {
-                    UpstreamRefusal::Failed => server.protocol.internal_error(),
-                    UpstreamRefusal::Passed(text) => text,
-                };
-                // The session ends whether the client takes the reply or not.
-                let _ = s.send(text).await;
-                Err(SessionStatus::MailServer)
-            }
+            Err(refusal) => Err(end_refused(s, refusal).await),
         };
     }
+}
+
+/// Ends a session for which there is none with the mail server.
+async fn end_refused(s: &mut MailSession, refusal: UpstreamRefusal) -> SessionStatus {
+    let client = s.client.clone();
+    let server = client.server();
+    let (result, status, text) = match refusal {
+        UpstreamRefusal::Failed => (LoginResult::Failed, SessionStatus::MailServer, None),
+        UpstreamRefusal::Unavailable(text) => (LoginResult::Failed, SessionStatus::MailServer, text),
+        UpstreamRefusal::LoginRefused(text) => (LoginResult::Refused, SessionStatus::Refused, text),
+    };
+    s.count_login(result);
+    if result == LoginResult::Refused {
+        let delay = server.login_delay.refused(client.addr(), tw_rt::clock::now());
+        if !delay.is_zero()
+            && let Err(failure) = s.pause(delay).await
+        {
+            s.log_failure(&failure);
+            return status;
+        }
+    }
+    // The session ends whether the client takes the reply or not.
+    let _ = s.send(text.as_deref().unwrap_or(server.protocol.internal_error())).await;
+    status
 }
 
 /// Smallest size of a buffer for commands: an address of SMTP fits.

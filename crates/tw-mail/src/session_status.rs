@@ -26,7 +26,7 @@ pub enum SessionStatus {
     Internal,
     /// The auth server has failed.
     AuthServer,
-    /// The mail server has failed, or has refused the login.
+    /// The mail server has failed.
     MailServer,
 }
 
@@ -86,7 +86,7 @@ impl SessionStatus {
 pub enum LoginResult {
     /// The mail server has accepted the login.
     Accepted,
-    /// The auth server has refused the login.
+    /// The auth server or the mail server has refused the login.
     Refused,
     /// The auth server or the mail server failed.
     Failed,

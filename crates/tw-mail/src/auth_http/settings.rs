@@ -132,7 +132,7 @@ impl Settings<Mail> for AuthHttp {
             name: "mail_logins_by_result_total",
             kind: MetricKind::Counter,
             labels: &["result"],
-            doc: "Logins of mail by result: accepted by a mail server, refused by the auth server, or failed.",
+            doc: "Logins of mail by result: accepted by a mail server, refused by the auth server or the mail server, or failed.",
             read: |scrape, out| {
                 let counts = scrape.counts();
                 out.value(&["accepted"], counts.total(|tally| &tally.mail_logins_accepted));

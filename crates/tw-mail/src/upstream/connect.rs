@@ -51,9 +51,14 @@ pub(crate) struct LoggedIn {
 pub(crate) enum UpstreamRefusal {
     /// A failure that is logged.
     Failed,
-    /// A refusal whose text the client gets.
-    Passed(Vec<u8>),
+    /// The mail server refuses to serve the client before it has the login.
+    Unavailable(ClientText),
+    /// The mail server does not accept user name and password.
+    LoginRefused(ClientText),
 }
+
+/// Text for the client; `None` if it gets an internal error in the place of the mail server's text.
+pub(crate) type ClientText = Option<Vec<u8>>;
 
 impl MailServer {
     /// Reads the address in a response of the auth server.
@@ -186,7 +191,13 @@ async fn dialogue(
             Progress::Incomplete => continue,
             Progress::Send(line, action) => (line, action),
             Progress::Done(reply) => return Ok(reply),
-            Progress::Refused => return Err(refused(s, &response)),
+            Progress::Refused => {
+                let text = refused(s, &response);
+                return Err(match login.awaits_verdict() {
+                    true => UpstreamRefusal::LoginRefused(text),
+                    false => UpstreamRefusal::Unavailable(text),
+                });
+            }
             Progress::NoPassword => {
                 s.log(Level::Error, format_args!("no password available"));
                 return Err(UpstreamRefusal::Failed);
@@ -201,16 +212,13 @@ async fn dialogue(
     }
 }
 
-/// Logs a response that refuses the login.
-fn refused(s: &MailSession, response: &[u8]) -> UpstreamRefusal {
+/// Logs a response that refuses the login, and returns the text for the client.
+fn refused(s: &MailSession, response: &[u8]) -> ClientText {
     let line = response.strip_suffix(b"\r\n").unwrap_or(response);
     let passes = s.server().proxy.passes_errors;
     let level = if passes { Level::Info } else { Level::Error };
     s.log(level, format_args!("upstream sent invalid response: \"{}\"", Text(line)));
-    match passes {
-        true => UpstreamRefusal::Passed(response.to_vec()),
-        false => UpstreamRefusal::Failed,
-    }
+    passes.then(|| response.to_vec())
 }
 
 /// Failure of a read or a write. Displayed as a line of the log.

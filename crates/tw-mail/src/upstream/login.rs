@@ -92,6 +92,11 @@ impl Default for UpstreamLogin {
 }
 
 impl UpstreamLogin {
+    /// Returns true if the server has all of the login, and its next response decides about the password.
+    pub fn awaits_verdict(&self) -> bool {
+        self.awaited == Awaited::Accepted
+    }
+
     /// Evaluates a response, which may have more than one line.
     pub fn advance(&mut self, response: &[u8], target: &LoginTarget<'_>) -> Progress {
         if response.len() < RESPONSE_MIN || !response.ends_with(b"\r\n") {
@@ -320,6 +325,13 @@ mod tests {
         ];
         check(&target(MailProtocol::Pop3, &login), &dialogue);
         check(&target(MailProtocol::Pop3, &login), &[("-ERR busy\r\n", "Refused")]);
+        let target = target(MailProtocol::Pop3, &login);
+        let mut refused = UpstreamLogin::default();
+        for (response, awaits_verdict) in [("+OK ready\r\n", false), ("+OK\r\n", true), ("-ERR bad\r\n", true)]
+        {
+            refused.advance(response.as_bytes(), &target);
+            assert_eq!(refused.awaits_verdict(), awaits_verdict, "{response:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ const LOGINS: Metric = Metric {
     name: "mail_zone_logins_total",
     kind: MetricKind::Counter,
     labels: &["zone", "result"],
-    doc: "Logins in a zone by result: accepted by a mail server, refused by the auth server, or failed.",
+    doc: "Logins in a zone by result: accepted by a mail server, refused by the auth server or the mail server, or failed.",
     read: |scrape, out| {
         for zone in zones::<Mail>(scrape) {
             for (result, count) in zone.logins() {
