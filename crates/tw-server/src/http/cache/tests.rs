@@ -26,7 +26,7 @@ use tw_base::FatalCell;
 use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
 use tw_cache::segment::{self, RecordPrefix, RecordState, ScanWindow, SegmentHeader, Superblock};
-use tw_cache::{Claim, EntryState, EvictionPolicy, Key, Purge};
+use tw_cache::{EntryState, EvictionPolicy, Key, Purge, RemovedEntry};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
@@ -36,11 +36,9 @@ use super::cache_path::hedging::Hedging;
 use super::cache_path::{CacheDevice, CachePath, CacheStore, NginxFiles, StepLimits};
 use super::entry::open_entries::{OpenEntries, OpenEntry};
 use super::lookup::search::{EntryQuery, EntrySearch, FoundEntry, FoundState};
-use super::store::commit::{BodyTail, ValidatedFile};
 use super::store::context::ZoneIndex;
-use super::store::files::on_disk;
-use super::store::files::temp_file::FillFile;
-use super::store::{HeadWrite, NewHead, Store};
+use super::store::place::{ValidatedFile, on_disk};
+use super::store::{BodyPart, CommitOutcome, EntryWriter, HeadWrite, NewEntry, NewHead, Store, StoreWriter};
 use super::upkeep::CacheMaintenance;
 use super::zone::{Cache, CacheUser, CacheZone};
 use crashes::seeds;
@@ -223,7 +221,8 @@ async fn live(seed: u64, pool: &Pool) -> u64 {
         } else {
             sim.fail_power_after(0);
         }
-        drop((fillings, process));
+        drop(fillings);
+        drop(process);
         let loss = if is_clean { Loss::Nothing } else { random.one_of(&[Loss::Nothing, Loss::Ordered]) };
         sim.restart(loss);
         // Also in the same second.
@@ -411,16 +410,9 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             let mut meta = meta(1, truth.next(), claim.sequence());
             (meta.variant, meta.header_size) = (Some(key(3)), 0);
             meta.header_size = format::place(&meta).unwrap();
-            let body = body(1, 1);
-            let len = body.len() as u64;
-            let tail = BodyTail { temp_file: None, at: 0, pieces: vec![body], len, needless: 0 };
-            process
-                .cache
-                .zone
-                .store
-                .store(process.cache.context(&process.disk), meta, claim, tail)
-                .await
-                .unwrap();
+            let entry = NewEntry { meta, claim, copied: None };
+            let writer = process.cache.zone.store.begin(process.cache.context(&process.disk), entry);
+            writer.commit(BodyPart { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         };
         process.store(process.begin(&truth, 1)).await;
         store_variant().await;

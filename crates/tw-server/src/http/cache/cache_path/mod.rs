@@ -463,6 +463,16 @@ impl CachePath {
         u32::try_from(self.dir.to_bytes().len()).unwrap_or(u32::MAX)
     }
 
+    /// Path of the snapshot of the records.
+    pub(crate) fn record_snapshot_path(&self) -> CString {
+        self.own_file("pages")
+    }
+
+    /// Path of the file with this name in the directory itself.
+    pub(crate) fn own_file(&self, name: &str) -> CString {
+        CString::new([self.dir.to_bytes(), b"/", name.as_bytes()].concat()).unwrap_or_default()
+    }
+
     /// Returns true if both have the same files.
     pub(crate) fn is_where(&self, other: &Self) -> bool {
         self.dir == other.dir && self.levels == other.levels

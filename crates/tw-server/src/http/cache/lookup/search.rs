@@ -22,10 +22,9 @@ use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use crate::event_loop::Loop;
 use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use crate::http::cache::entry::refresh_pace::RefreshPace;
-use crate::http::cache::store::commit::{StoredPlace, valid_until};
 use crate::http::cache::store::context::ZoneIndex;
-use crate::http::cache::store::files::{is_same, on_disk};
-use crate::http::cache::store::{EntryRead, ReadEntry, Store, StoredAt};
+use crate::http::cache::store::place::{StoredAt, StoredPlace, is_same, on_disk};
+use crate::http::cache::store::{EntryRead, ReadEntry, Store, valid_until};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::damage::CheckedEntry;
 use crate::http::cache::zone::{Cache, Permission};
@@ -200,11 +199,8 @@ impl EntrySearch<'_> {
                     size: on_disk(entry.meta.stored_len().unwrap_or(0)),
                     valid_until: valid_until(&entry.meta),
                 };
-                match zone
-                    .store
-                    .admit(cache.context(disk), index, &known, Some(entry.file.file()), removals)
-                    .await
-                {
+                let file = entry.file.file();
+                match zone.store.admit_file(cache.context(disk), &known, file, removals).await {
                     Ok(pushed_out) => out.gone.extend(pushed_out),
                     Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
                 }
@@ -302,8 +298,8 @@ impl EntrySearch<'_> {
         let place = StoredAt::of(&cache.place, key, address);
         let account = out.account.insert(self.account.part(JobClass::Hit, place.source()));
         let mut found = self.read(disk, wanted, account, &place).await;
-        if let (StoredAt::File(_), Ok((EntryRead::Damaged(why), _))) = (&place, &found)
-            && matches!(why, FormatError::Checksum | FormatError::StateChecksum)
+        if let Ok((EntryRead::Damaged(FormatError::Checksum | FormatError::StateChecksum), _)) = &found
+            && place.is_file()
         {
             // Its head may just be rewritten after a validation.
             found = self.read(disk, wanted, account, &place).await;
@@ -363,21 +359,17 @@ impl EntrySearch<'_> {
     ) -> Result<(EntryRead, Option<BodyCheck>), DiskError> {
         let (cache, cx) = (wanted.cache, wanted.cache.context(disk));
         let mut find = async || cache.zone.store.find(cx, account, place, FIRST_READ).await;
-        let found = match (place, self.event_loop) {
-            (StoredAt::File(_), Some(event_loop)) => event_loop.retry_with_descriptor(find).await?,
-            _ => find().await?,
+        let found = match self.event_loop.filter(|_| place.is_file()) {
+            Some(event_loop) => event_loop.retry_with_descriptor(find).await?,
+            None => find().await?,
         };
         let EntryRead::Entry(entry) = &found else { return Ok((found, None)) };
         // Always for a record: a power cut may leave one whose body was not written.
-        let is_checked = cache.place.verify || matches!(place, StoredAt::Record(_));
+        let is_checked = cache.place.verify || !place.is_file();
         if !is_checked || *entry.meta.key_text != *wanted.text {
             return Ok((found, None));
         }
-        let address = match place {
-            StoredAt::File(_) => None,
-            StoredAt::Record(record) => Some(record.address),
-        };
-        Ok(match self.begin_check(disk, wanted, account, address, entry).await? {
+        Ok(match self.begin_check(disk, wanted, account, place.address(), entry).await? {
             Ok(check) => (found, check),
             Err(why) => (EntryRead::Damaged(why), None),
         })

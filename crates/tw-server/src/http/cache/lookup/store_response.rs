@@ -22,9 +22,10 @@ use crate::http::cache::guard::background::FetchPurpose;
 use crate::http::cache::guard::quota::QuotaClaim;
 use crate::http::cache::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
+use crate::http::cache::store::NewEntry;
 use crate::http::cache::time::seconds;
 use crate::http::cache::writer::feed::{self, Feed};
-use crate::http::cache::writer::{BodyOrigin, FillLog, FillWriter, HeadRefresh};
+use crate::http::cache::writer::{BodyOrigin, FillLog, FillTask, FillWriter, HeadRefresh};
 use crate::http::cache::zone::Cache;
 use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::header_names::IgnoredHeaders;
@@ -368,19 +369,18 @@ impl EntryResponse {
 
     fn writer(self, r: &Request, len: Option<u64>) -> FillWriter {
         let Self { cache, leading: StorePermit { lead, claim }, meta, disk, quota, stall_age } = self;
-        FillWriter {
+        let task = FillTask {
             cache,
-            meta,
             len,
             lead,
-            claim,
             disk,
             quota,
             event_loop: r.client().event_loop.clone(),
             generation: r.generation().clone(),
             plan: r.route.plan,
             stall_age,
-        }
+        };
+        FillWriter { entry: NewEntry { meta, claim, copied: None }, task }
     }
 }
 

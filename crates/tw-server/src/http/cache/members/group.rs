@@ -349,7 +349,7 @@ impl Cache {
 
     /// Path of the file that identifies the member.
     fn member_file_path(&self) -> CString {
-        CString::new([self.place.dir.to_bytes(), b"/", file::NAME.as_bytes()].concat()).unwrap_or_default()
+        self.place.own_file(file::NAME)
     }
 
     async fn read_directory_files(&self, disk: &Disk) -> Result<DirectoryFiles, DiskError> {

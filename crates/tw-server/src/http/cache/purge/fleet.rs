@@ -9,7 +9,6 @@ use tw_fleet::{Fleet, FleetPurge, FleetPurgeMode, FleetPurgeScope, PublishOutcom
 use tw_log::Level;
 
 use super::PurgeScope;
-use crate::http::cache::store::Store;
 use crate::http::cache::zone::{Cache, CacheUser};
 
 impl Cache {
@@ -65,14 +64,7 @@ impl Cache {
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         for MarkedEntry { cache, key, entry } in gone {
             // They are marked: if one stays, the next sweep removes it.
-            let file = match entry {
-                Some(record) if record.address.is_some() => {
-                    let _ = cache.zone.store.remove(cache.context(disk), record).await;
-                    None
-                }
-                file => file,
-            };
-            let _ = cache.zone.store.remove_file(cache.context(disk), &mut account, key, file).await;
+            let _ = cache.zone.store.remove_purged(cache.context(disk), &mut account, key, entry).await;
         }
         Ok(())
     }

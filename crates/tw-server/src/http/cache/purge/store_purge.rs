@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use tw_cache::{Key, Purge, PurgeOutcome, RemovalState};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 
-use crate::http::cache::store::Store;
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::zone::Cache;
 
@@ -33,18 +32,9 @@ impl Cache {
             self.save_purges(held, disk).await?;
         }
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        let was_known = gone.is_some();
-        self.zone.counts.purged.add(u64::from(was_known));
-        let file = match gone {
-            Some(record) if record.address.is_some() => {
-                self.zone.store.remove(self.context(disk), record).await?;
-                None
-            }
-            file => file,
-        };
-        let was_there = self.zone.store.remove_file(self.context(disk), &mut account, key, file).await?
-            || was_known
-            || was_coming;
+        self.zone.counts.purged.add(u64::from(gone.is_some()));
+        let was_there =
+            self.zone.store.remove_purged(self.context(disk), &mut account, key, gone).await? || was_coming;
         self.sync_records(held, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut account, &above(&self.place.path(key))).await {

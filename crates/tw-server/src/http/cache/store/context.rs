@@ -7,7 +7,6 @@ use tw_base::Counter;
 use tw_cache::{Index, IndexEntry, Key, Purges};
 use tw_disk::Disk;
 
-use super::segments::AppendTarget;
 use crate::http::cache::cache_path::CachePath;
 use crate::http::cache::guard::quota::Quotas;
 
@@ -23,6 +22,21 @@ pub(crate) struct StoreContext<'a> {
     pub(crate) counts: &'a ZoneCounters,
     /// Bytes of a growing file that are written back together.
     pub(crate) window: u64,
+    /// Time of the first use by this process, in milliseconds since 1970: what is older was left by another process.
+    pub(crate) since_ms: i64,
+}
+
+/// Index and disk for appending to segments.
+#[derive(Clone, Copy)]
+pub(crate) struct AppendTarget<'a> {
+    pub(crate) index: &'a Arc<Index>,
+    pub(crate) disk: &'a Disk,
+    /// Sequence number for a new segment.
+    pub(crate) created: u64,
+    /// Bytes that are written back together.
+    pub(crate) window: u64,
+    /// Quotas, which do not count what leaves the index with its segment.
+    pub(crate) quotas: &'a Quotas,
 }
 
 impl<'a> StoreContext<'a> {

@@ -1,21 +1,25 @@
 //! Store of a cache, with files and perhaps segments: it answers for both.
 
 use std::ffi::CStr;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use tw_cache::format::Meta;
 use tw_cache::{
-    EvictionTarget, Index, Key, Progress, RecordSnapshot, RemovalState, RemovedEntry, SNAPSHOT_BLOCK_SIZE,
-    SegmentAddress,
+    Commit, EvictionTarget, Index, IndexEntry, Key, LoadedEntry, Progress, RecordSnapshot, RemovalState,
+    RemovedEntry, SNAPSHOT_BLOCK_SIZE, ScanCursor, SegmentAddress,
 };
-use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, OpenOptions};
+use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource, OpenOptions};
 
-use super::commit::ValidatedFile;
-use super::context::StoreContext;
-use super::files::FileStore;
+use super::context::{StoreContext, ZoneIndex};
+use super::files::{FileScan, FileStore};
+use super::place::{HEAD_READ, StoredAt, ValidatedFile};
 use super::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
-use super::segments::{DeviceContentUse, DeviceNumber, FreedSegment, SegmentStore, SegmentTable};
-use super::{EntryRead, HeadWrite, NewHead, Store, StoredAt};
+use super::segments::{DeviceContentUse, DeviceNumber, FreedSegment, SegmentScan, SegmentStore};
+use super::turn::CommitTurns;
+use super::{
+    Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart, Store,
+    StoreWriter,
+};
 use crate::http::cache::cache_path::{CachePath, CacheStore};
 
 /// Time for which a purge waits for entries that have left the index and are still being removed, and the interval of its looks.
@@ -27,35 +31,38 @@ pub(crate) struct EntryStore {
     pub(super) files: FileStore,
     /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
     pub(super) segments: Option<SegmentStore>,
+    pub(super) turns: CommitTurns,
 }
 
-/// Parts of a directory that an earlier configuration with another store may have left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ForeignParts {
-    /// The note of a device: segments are files.
-    Device,
-    /// Segments in files: they are on a device.
-    Segments,
-    /// The note of a device, segments, and the snapshot of their records: there are none.
-    All,
+/// Progress of a scan: the segments come first, because of two responses with one key the younger one is known then.
+#[derive(Default)]
+pub(crate) struct StoreScan {
+    segments: SegmentScan,
+    are_segments_read: bool,
+    files: FileScan,
 }
 
 impl EntryStore {
     /// Creates the store of a cache.
     pub(crate) fn of(place: &CachePath) -> Self {
-        let files = FileStore::default();
-        let segments = SegmentStore::of(place, files.placed.clone());
-        Self { files, segments }
+        let turns = CommitTurns::default();
+        let (files, segments) = (FileStore::new(turns.clone()), SegmentStore::of(place, turns.clone()));
+        Self { files, segments, turns }
     }
 
     /// Number of files that were removed, or are about to be.
     pub(crate) fn removals(&self) -> u64 {
-        self.files.removals.load(SeqCst)
+        self.files.removals()
     }
 
     /// Returns true if small responses become records.
     pub(crate) fn has_records(&self) -> bool {
         self.segments.is_some()
+    }
+
+    /// Returns true if a lookup can find each entry on the disk by its key; what is in records, only the index knows.
+    pub(crate) fn finds_all_by_key(&self) -> bool {
+        !self.has_records()
     }
 
     /// Returns true if this is the kind of store that `setting` names.
@@ -78,11 +85,6 @@ impl EntryStore {
     /// Bytes of all segments on the disk.
     pub(crate) fn bytes_of_segments(&self) -> u64 {
         self.segments.as_ref().map_or(0, SegmentStore::bytes_on_disk)
-    }
-
-    /// Length of the largest body behind a head of this size that has no file before it is complete; `None` if each has one.
-    pub(crate) fn body_max_of_record(&self, header_size: u32) -> Option<u64> {
-        self.segments.as_ref().map(|segments| segments.entry_max().saturating_sub(header_size.into()))
     }
 
     /// Returns true if there is a segment with this number.
@@ -146,24 +148,6 @@ impl EntryStore {
         }
     }
 
-    /// Numbers of the segments that are not written to, the oldest first.
-    pub(crate) fn complete_segments(&self) -> Vec<u32> {
-        self.segments.as_ref().map(SegmentStore::complete).unwrap_or_default()
-    }
-
-    /// Rows of a segment, and the damage that was found.
-    pub(crate) async fn segment_table(
-        &self,
-        disk: &Disk,
-        account: &mut Account,
-        number: u32,
-    ) -> Result<SegmentTable, DiskError> {
-        match &self.segments {
-            Some(segments) => segments.table(disk, account, number).await,
-            None => Ok(SegmentTable::default()),
-        }
-    }
-
     /// Opens the device with the segments, if there is one, as [`SegmentStore::open_device`] does.
     pub(crate) async fn open_device(
         &self,
@@ -187,15 +171,6 @@ impl EntryStore {
     /// Bytes that have to be freed on the device, so that it has room for new segments.
     pub(crate) fn device_excess(&self) -> u64 {
         self.segments.as_ref().map_or(0, SegmentStore::device_excess)
-    }
-
-    /// Parts that an earlier configuration with another store may have left in the directory.
-    pub(crate) fn foreign_parts(&self) -> ForeignParts {
-        match &self.segments {
-            Some(segments) if segments.is_on_device() => ForeignParts::Segments,
-            Some(_) => ForeignParts::Device,
-            None => ForeignParts::All,
-        }
     }
 
     /// Removes the next entries of files from the index, unless a segment is older than they are. `excess` is the number of bytes
@@ -282,8 +257,97 @@ impl EntryStore {
     }
 }
 
+impl EntryStore {
+    /// Removes a file that no entry refers to, as [`FileStore::remove_file`] does.
+    pub(crate) async fn remove_file(
+        &self,
+        cx: StoreContext<'_>,
+        account: &mut Account,
+        key: Key,
+        gone: Option<RemovedEntry>,
+    ) -> Result<bool, DiskError> {
+        self.files.remove_file(cx, account, key, gone).await
+    }
+
+    /// Removes what may be on the disk under a purged key; `gone` is the entry that it had. Returns true if there was something.
+    pub(crate) async fn remove_purged(
+        &self,
+        cx: StoreContext<'_>,
+        account: &mut Account,
+        key: Key,
+        gone: Option<RemovedEntry>,
+    ) -> Result<bool, DiskError> {
+        let was_known = gone.is_some();
+        let file = match gone {
+            Some(record) if record.address.is_some() => {
+                self.remove(cx, record).await?;
+                None
+            }
+            file => file,
+        };
+        Ok(self.files.remove_file(cx, account, key, file).await? || was_known)
+    }
+
+    /// Adds an entry whose file was found at its path when `removals` files had been removed, as [`FileStore::admit_file`] does.
+    pub(crate) async fn admit_file(
+        &self,
+        cx: StoreContext<'_>,
+        known: &LoadedEntry,
+        file: &File,
+        removals: u64,
+    ) -> Result<Option<RemovedEntry>, DiskError> {
+        self.files.admit_file(cx, known, Some(file), removals).await
+    }
+
+    /// Makes entries compact that nothing keeps from it any more.
+    pub(crate) async fn pack(&self, index: &Index) {
+        let mut cursor = ScanCursor::default();
+        while self.has_records() && index.pack(&mut cursor) == Progress::More {
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Compares a file that was found with the record that the index has for its key, and removes the older one. Returns true if
+    /// the file is left.
+    async fn replace_record(
+        &self,
+        cx: StoreContext<'_>,
+        held: &ZoneIndex,
+        key: Key,
+        record: &IndexEntry,
+    ) -> Result<bool, DiskError> {
+        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+        let file = StoredAt::file(cx.place, key);
+        let of_file = match self.find(cx, &mut account, &file, HEAD_READ).await? {
+            EntryRead::Missing => return Ok(false),
+            EntryRead::Entry(found) => Some(found.meta.sequence),
+            EntryRead::Another(_) | EntryRead::OfNginx | EntryRead::Damaged(_) => None,
+        };
+        let Some(address) = record.address else { return Ok(true) };
+        let place = StoredAt::of(cx.place, key, Some(address));
+        let EntryRead::Entry(found) = self.find(cx, &mut account, &place, HEAD_READ).await? else {
+            held.index.remove_missing_record(key, address);
+            return Ok(true);
+        };
+        let of_record = held.written(record, found.meta.sequence);
+        if of_file.is_some_and(|of_file| held.purges.sequence().admit(of_file) > of_record) {
+            if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
+                self.remove(cx, gone).await?;
+            }
+            return Ok(true);
+        }
+        self.remove_file(cx, &mut account, key, None).await.map(|_| false)
+    }
+}
+
 impl Store for EntryStore {
     type Place = StoredAt;
+    type Writer<'a> = StoreWriter<'a>;
+    type Scan = StoreScan;
+
+    fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> StoreWriter<'a> {
+        StoreWriter::new(self, cx, entry)
+    }
 
     async fn find(
         &self,
@@ -312,10 +376,49 @@ impl Store for EntryStore {
         }
     }
 
+    async fn enter(
+        &self,
+        cx: StoreContext<'_>,
+        commit: Commit,
+        was: &ValidatedFile<'_>,
+        meta: &Meta,
+    ) -> Result<CommitOutcome, DiskError> {
+        match (was.address, &self.segments) {
+            (Some(_), Some(segments)) => segments.enter(cx, commit, was, meta).await,
+            _ => self.files.enter(cx, commit, was, meta).await,
+        }
+    }
+
     async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
         match (gone.address, &self.segments) {
             (Some(_), Some(segments)) => segments.remove(cx, gone).await,
             _ => self.files.remove(cx, gone).await,
+        }
+    }
+
+    async fn scan(&self, cx: StoreContext<'_>, scan: &mut StoreScan) -> Option<Result<ScanPart, DiskError>> {
+        if let Some(segments) = self.segments.as_ref().filter(|_| !scan.are_segments_read) {
+            if let Some(part) = segments.scan(cx, &mut scan.segments).await {
+                return Some(part);
+            }
+            scan.are_segments_read = true;
+        }
+        self.files.scan(cx, &mut scan.files).await
+    }
+
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
+        match (found, &self.segments) {
+            (DiskEntry::Record(..), Some(segments)) => segments.admit(cx, found).await,
+            (DiskEntry::Record(..), None) => Ok(Admission::Gone),
+            (DiskEntry::File(DiskFile { key, .. }), _) => {
+                if let Some(held) = cx.held
+                    && let Some(record) = held.index.peek(*key).filter(|found| found.address.is_some())
+                    && !self.replace_record(cx, held, *key, &record).await?
+                {
+                    return Ok(Admission::Known);
+                }
+                self.files.admit(cx, found).await
+            }
         }
     }
 }

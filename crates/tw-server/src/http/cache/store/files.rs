@@ -2,44 +2,105 @@
 
 pub(crate) mod file_head;
 pub(crate) mod put_queue;
+mod scan;
 pub(crate) mod temp_file;
+mod writer;
 
-use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
-use tokio::sync::Notify;
-use tw_cache::{Key, RemovedEntry};
-use tw_disk::{Account, DiskError, Durable, Errno, FileMeta, JobClass, JobSource, OpenOptions};
+use tw_cache::format::Meta;
+use tw_cache::{Commit, Key, LoadOutcome, LoadedEntry, RemovedEntry, StoredEntry};
+use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, OpenOptions};
 
-use super::commit::ValidatedFile;
 use super::context::StoreContext;
-use super::{EntryRead, HeadWrite, NewHead, ReadEntry, Store};
+use super::encoding::StoredFile;
+use super::place::{FilePlace, ValidatedFile, is_same, on_disk};
+use super::turn::CommitTurns;
+use super::{
+    Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry,
+    ScanPart, Store,
+};
+use crate::http::cache::time::seconds;
 use file_head::NoEntry;
 use put_queue::PutQueue;
 
-/// Files take whole blocks of their disk.
-const BLOCK: u64 = 4096;
+pub(crate) use scan::FileScan;
+pub(crate) use writer::FileWriter;
 
 /// State of the entries that have files of their own.
 #[derive(Default)]
 pub(crate) struct FileStore {
     /// Number of files that were removed, or are about to be.
-    pub(super) removals: AtomicU64,
+    removals: AtomicU64,
     /// Complete files on their way to their paths.
-    pub(super) puts: PutQueue,
-    /// Notified when a file is at its path or a record has its entry, or will not get there: another one of the same key may.
-    pub(super) placed: Arc<Notify>,
-}
-
-/// Path of the file of an entry.
-pub(crate) struct FilePlace {
-    pub(crate) key: Key,
-    pub(crate) path: CString,
+    puts: PutQueue,
+    turns: CommitTurns,
 }
 
 impl FileStore {
+    /// Creates the state of a cache.
+    pub(super) fn new(turns: CommitTurns) -> Self {
+        Self { turns, ..Self::default() }
+    }
+
+    /// Number of files that were removed, or are about to be.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(SeqCst)
+    }
+
+    /// Adds a file at its path to the index. One that was purged meanwhile is removed.
+    async fn enter_file(
+        &self,
+        cx: StoreContext<'_>,
+        commit: Commit,
+        known: &StoredFile,
+    ) -> Result<CommitOutcome, DiskError> {
+        let key = commit.key();
+        let now = seconds(tw_rt::clock::unix().secs);
+        let _purged = match commit.store_at(known.location(), known.valid_until, now) {
+            Ok(StoredEntry { pushed_out, replaced }) => {
+                return Ok(CommitOutcome::Stored(pushed_out.into_iter().chain(replaced).collect()));
+            }
+            // The permit is held until the file is removed.
+            Err(purged) => purged,
+        };
+        let path = cx.place.path(key);
+        self.removals.fetch_add(1, SeqCst);
+        let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        match cx.disk.unlink(&mut account, &path).await {
+            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+            _ => Ok(CommitOutcome::Refused),
+        }
+    }
+
+    /// Adds an entry found on the disk when `removals` files had been removed; `file` is its file, if that was opened. A file
+    /// that is gone since leaves no entry, even if another has its path. Returns the evicted entry, whose file the caller
+    /// removes.
+    pub(super) async fn admit_file(
+        &self,
+        cx: StoreContext<'_>,
+        known: &LoadedEntry,
+        file: Option<&File>,
+        removals: u64,
+    ) -> Result<Option<RemovedEntry>, DiskError> {
+        let Some(index) = cx.index() else { return Ok(None) };
+        let now = seconds(tw_rt::clock::unix().secs);
+        let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
+        if self.removals() != removals {
+            let mut account = Account::new(JobClass::Scan, JobSource::NONE);
+            let is_there = match cx.disk.stat(&mut account, &cx.place.path(known.key)).await {
+                Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
+                Err(error) if error.errno() == Some(Errno::NOENT) => false,
+                Err(error) => return Err(error),
+            };
+            if !is_there {
+                index.remove_missing(known.key, known.sequence);
+            }
+        }
+        Ok(pushed_out)
+    }
+
     /// Removes a file that no entry refers to, which may have been that of `gone`. Returns true if there was one.
     pub(crate) async fn remove_file(
         &self,
@@ -73,6 +134,12 @@ impl FileStore {
 
 impl Store for FileStore {
     type Place = FilePlace;
+    type Writer<'a> = FileWriter<'a>;
+    type Scan = FileScan;
+
+    fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> FileWriter<'a> {
+        FileWriter::new(self, cx, entry)
+    }
 
     async fn find(
         &self,
@@ -128,9 +195,30 @@ impl Store for FileStore {
         Ok(HeadWrite::Done)
     }
 
+    async fn enter(
+        &self,
+        cx: StoreContext<'_>,
+        commit: Commit,
+        _was: &ValidatedFile<'_>,
+        meta: &Meta,
+    ) -> Result<CommitOutcome, DiskError> {
+        self.enter_file(cx, commit, &StoredFile::of(meta)).await
+    }
+
     async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         self.remove_file(cx, &mut account, gone.key, Some(gone)).await.map(|_| ())
+    }
+
+    async fn scan(&self, cx: StoreContext<'_>, scan: &mut FileScan) -> Option<Result<ScanPart, DiskError>> {
+        self.scan_directory(cx, scan).await
+    }
+
+    /// The head is read when the entry is requested.
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
+        let DiskEntry::File(DiskFile { key, size, removals }) = *found else { return Ok(Admission::Gone) };
+        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        self.admit_file(cx, &known, None, removals).await.map(Admission::Added)
     }
 }
 
@@ -141,14 +229,4 @@ impl From<NoEntry> for EntryRead {
             NoEntry::Damaged(why) => Self::Damaged(why),
         }
     }
-}
-
-/// Returns true if both are the same file. One of them has to be open: until then its inode number is not reused.
-pub(crate) fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
-    (one.dev, one.ino) == (other.dev, other.ino)
-}
-
-/// Bytes that a file takes on the disk.
-pub(crate) fn on_disk(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK)
 }

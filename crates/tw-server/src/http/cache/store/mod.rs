@@ -1,33 +1,56 @@
 //! Storage of responses: files of their own (`files`), or records of segments (`segments`) for small ones with `store=log`.
 //!
-//! Only this folder knows which of the two a cache has: everywhere else, [`EntryStore`] answers for both, and for a cache
-//! without segments it says that there is nothing in any.
+//! ```text
+//! begin ─► EntryWriter: write … ─► commit ─► entry in the index        find ─► head and first bytes of an entry
+//!                         └─► dropped: nothing is left                 rewrite_head, enter ─► the same entry, validated
+//! scan ─► parts of the disk ─► admit ─► entries in the index           remove ─► nothing of an entry is left on the disk
+//! ```
+//! [`Store`] says what a store does. Both kinds implement it, and so does [`EntryStore`], which has both and chooses between them;
+//! only this folder knows which of the two a cache has.
 
-pub(crate) mod commit;
 pub(crate) mod context;
+mod encoding;
 mod entry_store;
+mod entry_writer;
 pub(crate) mod files;
+mod foreign;
+pub(crate) mod place;
 pub(crate) mod record_snapshot;
+mod refresh;
 pub(crate) mod segments;
+mod turn;
+
+use std::ffi::CString;
 
 use bytes::Bytes;
-use tw_cache::format::{self, FormatError, Meta};
-use tw_cache::segment::RecordPrefix;
-use tw_cache::{Key, RemovedEntry, SegmentAddress};
-use tw_disk::{Account, DiskError, File, JobSource};
+use tw_cache::format::{BodySums, FormatError, Meta};
+use tw_cache::segment::{RecordPrefix, SegmentError, SegmentRow};
+use tw_cache::{Claim, Commit, Key, RemovedEntry, SegmentAddress};
+use tw_disk::{Account, DiskError, File};
 
-use super::cache_path::CachePath;
-use commit::ValidatedFile;
 use context::StoreContext;
-use files::FilePlace;
-use segments::{HEAD_READ, RecordPlace};
+use place::ValidatedFile;
 
-pub(crate) use entry_store::{EntryStore, ForeignParts};
+pub(crate) use encoding::valid_until;
+pub(crate) use entry_store::EntryStore;
+pub(crate) use entry_writer::StoreWriter;
 
 /// Storage of complete responses.
+///
+/// Because of the order of the steps, a crash at any of them loses one entry at most: an entry is on the disk before it is in the
+/// index, it leaves the index before it is removed from the disk, and a purge is confirmed when no crash can undo it.
 pub(crate) trait Store {
     /// Place of an entry.
     type Place;
+    /// Response on its way into the store.
+    type Writer<'a>: EntryWriter
+    where
+        Self: 'a;
+    /// Progress of a scan.
+    type Scan: Default;
+
+    /// Begins an entry. Nothing is on the disk before the first write or the commit.
+    fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> Self::Writer<'a>;
 
     /// Reads an entry: its whole head, and its first `max` bytes at once.
     async fn find(
@@ -50,51 +73,110 @@ pub(crate) trait Store {
         new: NewHead,
     ) -> Result<HeadWrite, DiskError>;
 
+    /// Adds an entry whose head was rewritten to the index again.
+    async fn enter(
+        &self,
+        cx: StoreContext<'_>,
+        commit: Commit,
+        was: &ValidatedFile<'_>,
+        meta: &Meta,
+    ) -> Result<CommitOutcome, DiskError>;
+
     /// Removes what an entry that has left the index has on the disk.
     async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError>;
+
+    /// Reads the next part of what is on the disk: a directory, or a segment. Returns `None` at the end. After an error the scan goes on
+    /// with the next part.
+    async fn scan(&self, cx: StoreContext<'_>, scan: &mut Self::Scan) -> Option<Result<ScanPart, DiskError>>;
+
+    /// Adds an entry that a scan has found to the index, unless that has a younger one.
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError>;
 }
 
-/// Place of an entry of a cache.
-pub(crate) enum StoredAt {
-    /// A file of its own.
-    File(FilePlace),
-    Record(RecordPlace),
+/// Response on its way into a store. Dropped before it is committed, it leaves nothing on the disk.
+pub(crate) trait EntryWriter {
+    /// Length of the largest body for whose sake nothing needs to be written before the commit; `None` if each body is written as it
+    /// comes, or this one has begun to be.
+    fn whole_max(&self) -> Option<u64>;
+
+    /// Writes more of the body. After an error nothing else can be written.
+    async fn write(&mut self, part: BodyPart) -> Result<(), DiskError>;
+
+    /// Returns the file that has the body so far, if there is one.
+    fn written(&self) -> Option<WrittenBody<'_>>;
+
+    /// Writes the rest of the body, puts the entry in its place and adds it to the index. Waits for its turn behind other fills of
+    /// the same key.
+    async fn commit(self, last: BodyPart) -> Result<CommitOutcome, DiskError>;
 }
 
-impl StoredAt {
-    /// Place of the entry with this key in the directory of `place`; `address` is what the index has.
-    pub(crate) fn of(place: &CachePath, key: Key, address: Option<SegmentAddress>) -> Self {
-        match address {
-            None => Self::file(place, key),
-            Some(address) => Self::Record(RecordPlace { key: Some(key), address }),
-        }
+/// Response that is to become an entry.
+pub(crate) struct NewEntry {
+    pub(crate) meta: Meta,
+    /// Permit to store.
+    pub(crate) claim: Claim,
+    /// Entry whose body this one has, with a new head; it may only replace that.
+    pub(crate) copied: Option<CopiedEntry>,
+}
+
+/// Entry that is copied because its new head has no room in its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopiedEntry {
+    /// Sequence number in the index.
+    pub(crate) sequence: u64,
+    /// Address of the record; `None` if it has a file of its own.
+    pub(crate) address: Option<SegmentAddress>,
+    /// Checksum that the body must have, so that damage does not get a new one; `None` if there was none.
+    pub(crate) body_sum: Option<u32>,
+}
+
+impl CopiedEntry {
+    /// Returns true if a body with this checksum is not the one that was stored.
+    fn differs_from(self, sum: u32) -> bool {
+        self.body_sum.is_some_and(|stored| stored != sum)
     }
 
-    /// The file of the entry with this key.
-    pub(crate) fn file(place: &CachePath, key: Key) -> Self {
-        Self::File(FilePlace { key, path: place.path(key) })
+    /// Returns true if these pieces are not the body that was stored. Reads all bytes.
+    fn is_damaged(self, body: &[Bytes]) -> bool {
+        let mut sums = BodySums::default();
+        body.iter().for_each(|piece| sums.push(piece));
+        self.differs_from(sums.finish().sum)
     }
+}
 
-    /// The record at this address, of any key.
-    pub(crate) fn record(address: SegmentAddress) -> Self {
-        Self::Record(RecordPlace { key: None, address })
-    }
+/// Next part of a body.
+#[derive(Default)]
+pub(crate) struct BodyPart {
+    pub(crate) pieces: Vec<Bytes>,
+    /// Number of leading bytes of the body that can leave memory once the disk has them.
+    pub(crate) needless: u64,
+}
 
-    /// Source of the disk operations on it.
-    pub(crate) fn source(&self) -> JobSource {
-        match self {
-            Self::File(FilePlace { path, .. }) => JobSource::of(path.to_bytes()),
-            Self::Record(RecordPlace { key, .. }) => key.map_or(JobSource::NONE, |key| JobSource::of(&key.0)),
-        }
+impl BodyPart {
+    /// Number of bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
+}
 
-    /// Number of bytes that are read at once for the head.
-    pub(crate) fn head_read(&self) -> usize {
-        match self {
-            Self::File(_) => format::HEADER_MAX as usize,
-            Self::Record(_) => HEAD_READ,
-        }
-    }
+/// Part of a body that a file has.
+pub(crate) struct WrittenBody<'a> {
+    pub(crate) file: &'a File,
+    /// Offset of the body in the file.
+    pub(crate) head: u64,
+    /// Number of leading bytes of the body that the disk has taken.
+    pub(crate) settled: u64,
+}
+
+/// Result of committing an entry.
+#[derive(Debug)]
+pub(crate) enum CommitOutcome {
+    /// The entry is in the index. Others have left it for that; the caller removes what they have on the disk.
+    Stored(Vec<RemovedEntry>),
+    /// Not stored: it was purged meanwhile, or a younger response is there.
+    Refused,
+    /// Not stored: the body that was copied is damaged.
+    Damaged,
 }
 
 /// Result of reading an entry.
@@ -138,4 +220,75 @@ pub(crate) enum HeadWrite {
     Missing,
     /// Another file has been put there.
     Replaced,
+}
+
+/// Part of what is on the disk.
+#[derive(Default)]
+pub(crate) struct ScanPart {
+    pub(crate) entries: Vec<DiskEntry>,
+    /// Files that a process before did not finish.
+    pub(crate) unfinished: Vec<UnfinishedFile>,
+    /// Damaged segment that this part is.
+    pub(crate) damage: Option<DamagedSegment>,
+    pub(crate) kind: ScanPartKind,
+    /// True if the directory has more than could be read.
+    pub(crate) is_truncated: bool,
+}
+
+/// Kind of a part of the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ScanPartKind {
+    #[default]
+    Directory,
+    Segment,
+    /// Nothing: all segments were read.
+    EndOfSegments,
+}
+
+/// Entry that was found on the disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum DiskEntry {
+    File(DiskFile),
+    /// Row of the segment with this number.
+    Record(u32, SegmentRow),
+}
+
+/// File that was found at the path of an entry; its head was not read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskFile {
+    pub(crate) key: Key,
+    /// Length of the file.
+    pub(crate) size: u64,
+    /// Number of files that had been removed before it was found.
+    pub(crate) removals: u64,
+}
+
+/// File that another process did not finish.
+pub(crate) struct UnfinishedFile {
+    pub(crate) path: CString,
+    /// Key of the unfinished entry; `None` for the files of the purges and the snapshot.
+    pub(crate) key: Option<Key>,
+}
+
+/// Segment with damage; the rows that are found in it are those of records that are whole.
+pub(crate) struct DamagedSegment {
+    pub(crate) number: u32,
+    pub(crate) why: SegmentError,
+}
+
+/// Result of admitting an entry that was found on the disk.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// The entry is in the index. The caller removes the entry that was evicted for it, if any.
+    Added(Option<RemovedEntry>),
+    /// The index has this entry, or one that replaces it.
+    Known,
+    /// The index has a younger response, or had an older one: the caller removes what is returned.
+    Outdated {
+        gone: RemovedEntry,
+        /// True if the entry that was found is in the index now.
+        is_added: bool,
+    },
+    /// The place of the entry does not exist any more.
+    Gone,
 }

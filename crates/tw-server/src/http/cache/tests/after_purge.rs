@@ -137,16 +137,9 @@ fn variants_stay_purged() {
         let mut meta = meta(1, truth.next(), claim.sequence());
         (meta.variant, meta.header_size) = (Some(key(3)), 0);
         meta.header_size = format::place(&meta).unwrap();
-        let body = body(1, 1);
-        let tail =
-            BodyTail { temp_file: None, at: 0, len: body.len() as u64, pieces: vec![body], needless: 0 };
-        process
-            .cache
-            .zone
-            .store
-            .store(process.cache.context(&process.disk), meta, claim, tail)
-            .await
-            .unwrap();
+        let entry = NewEntry { meta, claim, copied: None };
+        let writer = process.cache.zone.store.begin(process.cache.context(&process.disk), entry);
+        writer.commit(BodyPart { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         let since = process.find(1).await.unwrap().1.since;
         assert!(find_variant(&process, since).await);
         process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();

@@ -24,7 +24,8 @@ async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
         process.step(&truth, &mut random, &fillings).await;
     }
     let needed = sim.calls() - before;
-    drop((fillings, process));
+    drop(fillings);
+    drop(process);
     sim.restart(loss);
     let process = Process::start(door(&sim, pool), 1_800_000_001_000).await;
     let when = format!("seed {seed}, cut off after {calls} operations, {loss:?} is lost");

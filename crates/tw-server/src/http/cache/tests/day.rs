@@ -78,7 +78,8 @@ async fn day(seed: u64, pool: &Pool) -> Day {
         } else {
             sim.fail_power_after(0);
         }
-        drop((fillings, process));
+        drop(fillings);
+        drop(process);
         let loss =
             if before.is_empty() { random.one_of(&[Loss::Nothing, Loss::Ordered]) } else { Loss::Nothing };
         sim.restart(loss);

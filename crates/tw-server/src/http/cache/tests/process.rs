@@ -12,11 +12,9 @@ pub(super) struct Process {
 }
 
 /// A response on its way.
-pub(super) struct Filling {
-    pub(super) claim: Claim,
-    pub(super) meta: Meta,
+pub(super) struct Filling<'a> {
+    pub(super) writer: StoreWriter<'a>,
     pub(super) body: Bytes,
-    pub(super) temp_file: Option<FillFile>,
     pub(super) at: u64,
 }
 
@@ -151,45 +149,36 @@ impl Process {
         Some(content)
     }
 
-    pub(super) fn begin(&self, truth: &Truth, page: usize) -> Filling {
+    pub(super) fn begin(&self, truth: &Truth, page: usize) -> Filling<'_> {
         let claim = self.held().index.claim(key(page), self.now);
         let version = truth.next();
         let meta = meta(page, version, claim.sequence());
-        Filling { claim, meta, body: body(page, version), temp_file: None, at: 0 }
+        let entry = NewEntry { meta, claim, copied: None };
+        let writer = self.cache.zone.store.begin(self.cache.context(&self.disk), entry);
+        Filling { writer, body: body(page, version), at: 0 }
     }
 
     /// Writes some more of it; `None` if that fails.
-    pub(super) async fn write(&self, mut filling: Filling, len: usize) -> Option<Filling> {
+    pub(super) async fn write<'a>(&self, mut filling: Filling<'a>, len: usize) -> Option<Filling<'a>> {
         let end = (filling.at as usize + len).min(filling.body.len());
         let pieces = vec![filling.body.slice(filling.at as usize..end)];
         // Every other page is one that is asked for once.
         let needless = if filling.body.len().is_multiple_of(2) { filling.at } else { 0 };
-        let tail = BodyTail {
-            temp_file: filling.temp_file.take(),
-            at: filling.at,
-            pieces,
-            len: end as u64,
-            needless,
-        };
-        filling.temp_file = Some(
-            self.cache
-                .zone
-                .store
-                .write(self.cache.context(&self.disk), &filling.meta, &filling.claim, tail)
-                .await
-                .ok()?,
-        );
+        filling.writer.write(BodyPart { pieces, needless }).await.ok()?;
         filling.at = end as u64;
         Some(filling)
     }
 
-    pub(super) async fn store(&self, filling: Filling) {
-        let Filling { claim, meta, body, temp_file, at } = filling;
+    pub(super) async fn store(&self, filling: Filling<'_>) {
+        let Filling { writer, body, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
-        let tail = BodyTail { temp_file, at, pieces, len: body.len() as u64, needless: at };
-        if let Ok(Some(gone)) =
-            self.cache.zone.store.store(self.cache.context(&self.disk), meta, claim, tail).await
-        {
+        if let Ok(CommitOutcome::Stored(gone)) = writer.commit(BodyPart { pieces, needless: at }).await {
+            self.remove_all(gone).await;
+        }
+    }
+
+    async fn remove_all(&self, gone: Vec<RemovedEntry>) {
+        for gone in gone {
             let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
         }
     }
@@ -202,10 +191,10 @@ impl Process {
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
         let was = ValidatedFile::of(&entry);
-        if let Ok(Some(gone)) =
+        if let Ok(gone) =
             self.cache.zone.store.refresh(self.cache.context(&self.disk), meta, was, claim, &silent).await
         {
-            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
+            self.remove_all(gone).await;
         }
     }
 
@@ -235,7 +224,12 @@ impl Process {
     }
 
     /// Something happens; `fillings` are what is on its way.
-    pub(super) async fn step(&self, truth: &Truth, random: &mut Random, fillings: &RefCell<Vec<Filling>>) {
+    pub(super) async fn step<'a>(
+        &'a self,
+        truth: &Truth,
+        random: &mut Random,
+        fillings: &RefCell<Vec<Filling<'a>>>,
+    ) {
         let page = random.below(PAGES);
         let take = |random: &mut Random| {
             let mut fillings = fillings.borrow_mut();

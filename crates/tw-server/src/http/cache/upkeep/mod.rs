@@ -4,7 +4,7 @@
 //! Each cache is managed by one event loop, which only schedules the work: thread pools do it, with a lower priority than
 //! requests. The work is divided into steps with a rest between two.
 
-mod load_segments;
+mod load;
 pub(crate) mod member;
 mod quota;
 mod record_snapshot;
@@ -12,29 +12,28 @@ mod segments;
 pub(crate) mod snapshot;
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use tw_cache::format::Meta;
 use tw_cache::{
-    EntryState, EvictionTarget, IndexEntry, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry,
-    ScannedEntry, Subject, Tag, Verdict,
+    EntryState, EvictionTarget, IndexEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
+    Subject, Tag, Verdict,
 };
-use tw_disk::{Account, Disk, DiskError, Errno, FileKind, JobClass, JobSource, LIST_MAX};
-use tw_log::{Level, Text};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
+use tw_log::Level;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject as Task;
 
 use super::cache_path::StepLimits;
 use super::store::context::{StoreContext, ZoneIndex};
-use super::store::files::on_disk;
-use super::store::{EntryRead, Store, StoredAt};
+use super::store::place::StoredAt;
+use super::store::{EntryRead, Store, UnfinishedFile};
 use super::zone::{Cache, CacheUser};
 use crate::event_loop::Loop;
 use crate::http::cache::time::seconds;
@@ -109,7 +108,7 @@ async fn manage(manager: CacheMaintenance) {
             are_restored = are_restored || manager.restore_records(held).await;
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
-            if !manager.cache.zone.store.has_records() {
+            if manager.cache.zone.store.finds_all_by_key() {
                 // Misses search the disk.
                 break;
             }
@@ -176,103 +175,6 @@ impl CacheMaintenance {
             }
             self.snapshot_if_due(held, &mut snapshot).await;
             tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
-    /// are added to `unfinished`.
-    pub(crate) async fn load(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
-        let place = &self.cache.place;
-        let mut pace = StepPacer::new(place.loader);
-        let mut directories = vec![(place.dir.clone(), 0)];
-        // Before the files: of two responses with one key, the younger one is known then.
-        let mut is_complete = self.load_segments(held).await;
-        self.remove_foreign_segments().await;
-        let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
-        while let Some((dir, depth)) = directories.pop() {
-            let mut account = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
-            let removals = self.cache.zone.store.removals();
-            let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
-                Ok(listing) => listing,
-                // The directory was removed meanwhile.
-                Err(error) if depth > 0 && error.errno() == Some(Errno::NOENT) => continue,
-                Err(error) => {
-                    is_complete = false;
-                    self.log_failure(&error);
-                    continue;
-                }
-            };
-            is_complete &= !listing.truncated;
-            for entry in listing.entries {
-                let path = below(&dir, &entry.name);
-                let digits = place.levels.get(depth).copied().unwrap_or(0);
-                if entry.meta.kind == FileKind::Directory {
-                    if usize::from(digits) == entry.name.to_bytes().len() && digits > 0 {
-                        directories.push((path, depth + 1));
-                    }
-                    continue;
-                }
-                let is_old =
-                    entry.meta.mtime_sec * 1000 + i64::from(entry.meta.mtime_nsec / 1_000_000) < since_ms;
-                match file_kind(&entry.name) {
-                    _ if entry.meta.kind != FileKind::File => {}
-                    Some(CacheFileKind::Entry(key)) if digits == 0 && place.path(key) == path => {
-                        self.add(held, key, entry.meta.size, removals).await;
-                        files += 1;
-                    }
-                    // Left by a process that ended while writing it.
-                    Some(CacheFileKind::Unfinished(key)) if digits == 0 && is_old => {
-                        unfinished.borrow_mut().push(UnfinishedFile { path, key: Some(key) });
-                    }
-                    Some(CacheFileKind::Purges | CacheFileKind::Snapshot) if depth == 0 && is_old => {
-                        unfinished.borrow_mut().push(UnfinishedFile { path, key: None });
-                    }
-                    _ => {}
-                }
-                pace.count().await;
-            }
-        }
-        if is_complete {
-            self.cache.zone.is_loaded.store(true, Release);
-        }
-        let (bytes, name) = (self.cache.zone.bytes_on_disk(), Text(&self.cache.name));
-        (self.log)(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
-    }
-
-    /// Adds an entry by its file name; the head is read when the entry is requested.
-    pub(crate) async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
-        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
-        if let Some(record) = held.index.peek(key).filter(|found| found.address.is_some())
-            && !self.replace_record(held, key, &record).await
-        {
-            return;
-        }
-        match self.cache.zone.store.admit(self.context(), &held.index, &known, None, removals).await {
-            Ok(Some(gone)) => {
-                self.cache.zone.counts.evicted.add(1);
-                self.remove(gone).await;
-            }
-            Ok(None) => {}
-            Err(error) => self.log_failure(&error),
-        }
-    }
-
-    /// Removes unfinished files, unless this process is writing them: such files have the name of their key.
-    pub(crate) async fn remove_unfinished(
-        &self,
-        held: &ZoneIndex,
-        unfinished: &RefCell<Vec<UnfinishedFile>>,
-    ) {
-        let is_written =
-            |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
-        let (left, over) = unfinished.take().into_iter().partition::<Vec<_>, _>(|file| is_written(file.key));
-        unfinished.borrow_mut().extend(left);
-        for UnfinishedFile { path, .. } in over {
-            let mut account = Account::new(JobClass::Evict, JobSource::NONE);
-            match self.disk.unlink(&mut account, &path).await {
-                Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
-                _ => {}
-            }
         }
     }
 
@@ -490,84 +392,9 @@ impl CacheMaintenance {
     }
 }
 
-/// File that another process did not finish.
-pub(crate) struct UnfinishedFile {
-    path: CString,
-    /// Key of the unfinished entry; `None` for the files of the purges and the snapshot.
-    key: Option<Key>,
-}
-
-/// Kind of a file in the directory of a cache, by its name.
-#[derive(Debug, PartialEq, Eq)]
-enum CacheFileKind {
-    Entry(Key),
-    /// Temporary file of an entry.
-    Unfinished(Key),
-    /// Temporary file of the purges.
-    Purges,
-    /// Temporary file of the snapshot.
-    Snapshot,
-}
-
-fn file_kind(name: &CStr) -> Option<CacheFileKind> {
-    let name = name.to_bytes();
-    if let Some(key) = Key::from_hex(name) {
-        return Some(CacheFileKind::Entry(key));
-    }
-    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    if name.strip_prefix(b"purges.").is_some_and(is_number) {
-        return Some(CacheFileKind::Purges);
-    }
-    let snapshot =
-        [&b"snapshot."[..], b"pages.", b"quotas."].iter().find_map(|begin| name.strip_prefix(*begin));
-    if snapshot.is_some_and(is_number) {
-        return Some(CacheFileKind::Snapshot);
-    }
-    let (key, number) = name.split_at_checked(32)?;
-    let number = number.strip_prefix(b".").filter(|number| number.len() == 10 && is_number(number));
-    number.and_then(|_| Key::from_hex(key)).map(CacheFileKind::Unfinished)
-}
-
-fn below(dir: &CStr, name: &CStr) -> CString {
-    CString::new([dir.to_bytes(), b"/", name.to_bytes()].concat()).unwrap_or_default()
-}
-
 /// Returns true if the head that was read, with the number `written`, is younger than the one that the index knows, because the entry is
 /// being validated or was in the meantime.
 fn is_head_ahead(held: &ZoneIndex, seen: &ScannedEntry, written: u64) -> bool {
     let is_same = |now: IndexEntry| now.claims == 0 && now.sequence == seen.found.sequence;
     written > seen.found.checked && !held.index.peek(seen.key).is_some_and(is_same)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cache_file_names_are_recognized() {
-        let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
-        assert_eq!(file_kind(c"b7f54b2df7773722d382f4809d65029c"), key.map(CacheFileKind::Entry));
-        let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";
-        assert_eq!(file_kind(unfinished), key.map(CacheFileKind::Unfinished));
-        assert_eq!(file_kind(c"purges.123"), Some(CacheFileKind::Purges));
-        assert_eq!(file_kind(c"snapshot.0000000001"), Some(CacheFileKind::Snapshot));
-        assert_eq!(file_kind(c"pages.0000000001"), Some(CacheFileKind::Snapshot));
-        assert_eq!(file_kind(c"quotas.0000000001"), Some(CacheFileKind::Snapshot));
-        for other in [
-            c"B7F54B2DF7773722D382F4809D65029C",
-            c"b7f54b2df7773722d382f4809d65029",
-            c"b7f54b2df7773722d382f4809d65029c.1",
-            c"b7f54b2df7773722d382f4809d65029c.000000000x",
-            c"index.html",
-            c"purges",
-            c"purges.",
-            c"purges.old",
-            c"snapshot",
-            c"pages",
-            c"snapshot.x",
-            c"",
-        ] {
-            assert_eq!(file_kind(other), None, "{other:?}");
-        }
-    }
 }

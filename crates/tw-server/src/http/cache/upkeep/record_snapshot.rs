@@ -1,7 +1,7 @@
 //! Reading and writing of the snapshot of the records of a cache with `store=log`.
 
 use tw_cache::{RecordSnapshotWriter, SNAPSHOT_BLOCK_SIZE};
-use tw_disk::{Account, DiskError, Errno, JobClass, JobSource};
+use tw_disk::{Account, DiskError, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::CacheMaintenance;
@@ -71,15 +71,6 @@ impl CacheMaintenance {
         stamp: u32,
     ) -> Result<(), DiskError> {
         let mut writer = RecordSnapshotWriter::new(now, stamp);
-        self.write_parts(&self.cache.record_snapshot_path(), || writer.step(&held.index)).await
-    }
-
-    /// Removes the snapshot of the records if the cache has none any more.
-    pub(crate) async fn remove_record_snapshot(&self) {
-        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        match self.disk.unlink(&mut account, &self.cache.record_snapshot_path()).await {
-            Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
-            _ => {}
-        }
+        self.write_parts(&self.cache.place.record_snapshot_path(), || writer.step(&held.index)).await
     }
 }

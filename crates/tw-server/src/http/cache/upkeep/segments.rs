@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use tw_cache::{IndexEntry, Key, Progress, ScanCursor, ScannedEntry};
-use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX};
+use tw_cache::{Progress, ScanCursor, ScannedEntry};
+use tw_disk::{Account, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::{CacheMaintenance, StepPacer};
 use crate::http::cache::store::context::ZoneIndex;
-use crate::http::cache::store::segments::{HEAD_READ, directory, note_path};
-use crate::http::cache::store::{EntryRead, ForeignParts, Store, StoredAt};
+use crate::http::cache::store::place::StoredAt;
+use crate::http::cache::store::{EntryRead, Store};
 use crate::http::cache::time::seconds;
 
 impl CacheMaintenance {
@@ -49,49 +49,6 @@ impl CacheMaintenance {
         }
     }
 
-    /// Compares a file that was found with the record that the index has for its key, and removes the older one. Returns true if
-    /// the file is left.
-    pub(crate) async fn replace_record(&self, held: &ZoneIndex, key: Key, record: &IndexEntry) -> bool {
-        let store = &self.cache.zone.store;
-        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        let of_file = match store
-            .find(self.context(), &mut account, &StoredAt::file(&self.cache.place, key), HEAD_READ)
-            .await
-        {
-            Ok(EntryRead::Missing) => return false,
-            Ok(EntryRead::Entry(found)) => Some(found.meta.sequence),
-            Ok(EntryRead::Another(_) | EntryRead::OfNginx | EntryRead::Damaged(_)) => None,
-            Err(error) => {
-                self.log_failure(&error);
-                return false;
-            }
-        };
-        let Some(address) = record.address else { return true };
-        let place = StoredAt::of(&self.cache.place, key, Some(address));
-        let of_record = match store.find(self.context(), &mut account, &place, HEAD_READ).await {
-            Ok(EntryRead::Entry(found)) => held.written(record, found.meta.sequence),
-            Ok(_) => {
-                held.index.remove_missing_record(key, address);
-                return true;
-            }
-            Err(error) => {
-                self.log_failure(&error);
-                return false;
-            }
-        };
-        let is_younger = of_file.is_some_and(|of_file| held.purges.sequence().admit(of_file) > of_record);
-        if is_younger {
-            if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
-                self.remove(gone).await;
-            }
-            return true;
-        }
-        if let Err(error) = store.remove_file(self.context(), &mut account, key, None).await {
-            self.log_failure(&error);
-        }
-        false
-    }
-
     /// Frees segments of which nothing was used for `inactive` seconds.
     pub(crate) async fn free_inactive_segments(&self, inactive: u32) {
         let store = &self.cache.zone.store;
@@ -117,7 +74,7 @@ impl CacheMaintenance {
                 pace.count().await;
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 let place = StoredAt::record(record.address);
-                let alive = match store.find(self.context(), &mut account, &place, HEAD_READ).await {
+                let alive = match store.find(self.context(), &mut account, &place, place.head_read()).await {
                     Ok(EntryRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
                         let entry = held.index.peek(found.key);
                         match entry.filter(|entry| entry.address == Some(record.address)) {
@@ -154,65 +111,6 @@ impl CacheMaintenance {
     /// Ends a sweep: entries become compact that had to be found by it.
     pub(crate) async fn end_sweep(&self, held: &ZoneIndex) {
         held.index.end_sweep();
-        self.pack(held).await;
-    }
-
-    /// Makes entries compact that nothing keeps from it any more.
-    pub(super) async fn pack(&self, held: &ZoneIndex) {
-        let mut cursor = ScanCursor::default();
-        while self.cache.zone.store.has_records() && held.index.pack(&mut cursor) == Progress::More {
-            tw_rt::yield_now().await;
-        }
-    }
-
-    /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
-    pub(crate) async fn remove_foreign_segments(&self) {
-        let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        match self.cache.zone.store.foreign_parts() {
-            ForeignParts::Device => return self.forget_device(&mut account).await,
-            // The snapshot of the records is of the device, or has records that are not found there.
-            ForeignParts::Segments => {}
-            ForeignParts::All => {
-                self.forget_device(&mut account).await;
-                self.remove_record_snapshot().await;
-            }
-        }
-        let dir = directory(&self.cache.place);
-        let listing = match self.disk.list(&mut account, &dir, LIST_MAX).await {
-            Ok(listing) => listing,
-            Err(error) => {
-                if !error.is_absent() {
-                    self.log_failure(&error);
-                }
-                return;
-            }
-        };
-        let mut removed = 0;
-        for entry in listing.entries {
-            if tw_cache::segment::number_of(entry.name.to_bytes()).is_none() {
-                continue;
-            }
-            let path = [dir.to_bytes(), b"/", entry.name.to_bytes()].concat();
-            let Ok(path) = std::ffi::CString::new(path) else { continue };
-            match self.disk.unlink(&mut account, &path).await {
-                Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
-                _ => removed += 1,
-            }
-        }
-        // Not empty if it has something else.
-        let _ = self.disk.rmdir(&mut account, &dir).await;
-        let name = Text(&self.cache.name);
-        (self.log)(
-            Level::Warn,
-            format_args!("cache \"{name}\": {removed} segments of \"store=log\" are removed"),
-        );
-    }
-
-    /// Removes the note of a device that an earlier configuration has used: purges since then do not concern it.
-    async fn forget_device(&self, account: &mut Account) {
-        match self.disk.unlink(account, &note_path(&self.cache.place)).await {
-            Err(error) if !error.is_absent() => self.log_failure(&error),
-            _ => {}
-        }
+        self.cache.zone.store.pack(&held.index).await;
     }
 }

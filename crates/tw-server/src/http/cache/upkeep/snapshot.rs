@@ -16,6 +16,7 @@ use tw_log::{Level, Text};
 use super::CacheMaintenance;
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::files::temp_file::FillFile;
+use crate::http::cache::store::{DiskEntry, DiskFile};
 use crate::http::cache::time::seconds;
 
 /// Name of the file in the directory of the cache.
@@ -142,7 +143,10 @@ impl CacheMaintenance {
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {
-                    Ok(found) => self.add(held, entry.key, found.size, removals).await,
+                    Ok(found) => {
+                        let file = DiskFile { key: entry.key, size: found.size, removals };
+                        self.admit(&DiskEntry::File(file)).await;
+                    }
                     Err(error) if error.errno() == Some(Errno::NOENT) => {
                         held.index.remove_missing(entry.key, entry.sequence);
                     }
@@ -231,7 +235,6 @@ impl CacheMaintenance {
     }
 
     fn snapshot_path(&self) -> CString {
-        let dir = self.cache.place.dir.to_bytes();
-        CString::new([dir, b"/", NAME.as_bytes()].concat()).unwrap_or_default()
+        self.cache.place.own_file(NAME)
     }
 }

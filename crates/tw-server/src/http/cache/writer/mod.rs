@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_cache::Claim;
 use tw_cache::format::Meta;
+use tw_cache::{Claim, Key};
 use tw_disk::{Disk, DiskError, Op};
 use tw_log::Level;
 use tw_rt::watch::Subject;
@@ -19,8 +19,9 @@ use tw_rt::watch::Subject;
 use super::entry::open_entries::OpenEntry;
 use super::fill::{BodyEnd, Delivery, Fill};
 use super::guard::quota::QuotaClaim;
-use super::store::commit::{BodyTail, ValidatedFile};
-use super::store::files::temp_file::{FillFile, WRITE_SIZE};
+use super::store::files::temp_file::WRITE_SIZE;
+use super::store::place::ValidatedFile;
+use super::store::{BodyPart, CommitOutcome, EntryWriter, NewEntry, Store, StoreWriter, WrittenBody};
 use super::zone::{Cache, FillLead};
 use crate::event_loop::Loop;
 use crate::http::generation::{LoopGeneration, PlanId};
@@ -90,16 +91,20 @@ pub(crate) struct BodyReport {
     pub(crate) took: Option<Duration>,
 }
 
-/// Writer of one response.
+/// Response that is stored by a task of its own.
 pub(crate) struct FillWriter {
+    /// Response to be stored, with the permit for that.
+    pub(crate) entry: NewEntry,
+    pub(crate) task: FillTask,
+}
+
+/// Task that stores a response.
+pub(crate) struct FillTask {
     pub(crate) cache: Arc<Cache>,
-    pub(crate) meta: Meta,
     /// Length of the body, if known.
     pub(crate) len: Option<u64>,
     /// Fill that other requests can join.
     pub(crate) lead: FillLead,
-    /// Permit to store.
-    pub(crate) claim: Claim,
     pub(crate) disk: Disk,
     /// Owner of the response, if it has a quota.
     pub(crate) quota: Option<QuotaClaim>,
@@ -110,70 +115,89 @@ pub(crate) struct FillWriter {
     pub(crate) stall_age: Option<Duration>,
 }
 
-/// Write in progress. It returns the file, and the number of body bytes that were added.
-type PendingWrite<'a> = LocalFuture<'a, Result<(FillFile, u64), DiskError>>;
+/// Write in progress. It returns the writer.
+type PendingWrite<'a> = LocalFuture<'a, FinishedWrite<'a>>;
+
+/// Writer of an entry, and the number of body bytes that were written.
+struct FinishedWrite<'a> {
+    writer: Box<StoreWriter<'a>>,
+    result: Result<u64, DiskError>,
+}
 
 /// Event that the writer waits for.
-enum WriterEvent {
+enum WriterEvent<'a> {
     Fed(FeedEvent),
     /// Another exchange has delivered enough for a write, or the fill has ended.
     Pending,
-    Wrote(Result<(FillFile, u64), DiskError>),
+    Wrote(FinishedWrite<'a>),
 }
 
 impl FillWriter {
     /// Starts the task; `origin` delivers the body behind the bytes that the fill has.
     pub(crate) fn start(self, origin: Option<Box<dyn BodyOrigin>>) {
-        let event_loop = self.event_loop.clone();
+        let event_loop = self.task.event_loop.clone();
         let subject = Subject { kind: "cache fill", id: event_loop.index as u64 };
         // The layers of a task move what it runs.
-        event_loop.connections.spawn_counted(subject, Box::pin(self.run(origin)));
+        event_loop.connections.spawn_counted(subject, Box::pin(self.task.run(self.entry, origin)));
     }
+}
 
-    async fn run(self, origin: Option<Box<dyn BodyOrigin>>) {
+impl FillTask {
+    async fn run(self, entry: NewEntry, origin: Option<Box<dyn BodyOrigin>>) {
         let fill = self.lead.fill.clone();
+        let key = entry.claim.key();
+        let writer = self.cache.zone.store.begin(self.cache.context(&self.disk), entry);
         let written = match origin {
             // The body is complete.
-            None => Ok(None),
-            Some(origin) => self.receive(&fill, origin).await,
+            None => Ok(Some(writer)),
+            Some(origin) => {
+                let received = self.receive(&fill, Box::new(writer), origin).await;
+                received.map(|writer| writer.map(|writer| *writer))
+            }
         };
-        let (cache, fill_log) = (self.cache.clone(), FillLog(self.generation.clone(), self.plan));
         let stored = match written {
-            Ok(temp_file) if fill.is_complete() => self.store(&fill, temp_file).await,
+            Ok(Some(writer)) if fill.is_complete() => self.store(&fill, key, writer).await,
             // The reason was logged.
             Ok(_) => return,
             Err(error) => {
-                cache.note_stored(Some(&error), &|level, message| fill_log.log(level, message));
+                self.cache.note_stored(Some(&error), &|level, message| self.log().log(level, message));
                 Err(error)
             }
         };
         if let Err(error) = stored {
-            cache.report_disk_failure(&error, "storing a response", |level, message| {
-                fill_log.log(level, message)
+            let log = self.log();
+            self.cache.report_disk_failure(&error, "storing a response", |level, message| {
+                log.log(level, message);
             });
         }
     }
 
+    fn log(&self) -> FillLog {
+        FillLog(self.generation.clone(), self.plan)
+    }
+
     /// Reads the body and writes it, until the fill has ended.
-    async fn receive(
-        &self,
+    async fn receive<'a>(
+        &'a self,
         fill: &Arc<Fill>,
+        writer: Box<StoreWriter<'a>>,
         origin: Box<dyn BodyOrigin>,
-    ) -> Result<Option<FillFile>, DiskError> {
-        let mut temp_file = None;
-        let mut writing: Option<PendingWrite<'_>> = None;
+    ) -> Result<Option<Box<StoreWriter<'a>>>, DiskError> {
+        let mut idle = Some(writer);
+        let mut writing: Option<PendingWrite<'a>> = None;
         let mut failed = None;
         let mut feed = Some(Feed::new(fill.clone(), Delivery::first(fill), origin, self.stall_age));
-        let fill_log = FillLog(self.generation.clone(), self.plan);
+        let fill_log = self.log();
         let writers = WriterCount::new(&self.cache.zone.writers);
         loop {
             let has_ended = fill.has_ended();
             if writing.is_none() && failed.is_none() {
-                let pending = fill.pending();
-                if pending >= self.write_from(temp_file.is_some(), feed.is_some()) && !has_ended {
-                    writing = Some(self.write(fill, temp_file.take()));
-                } else if has_ended {
-                    return Ok(temp_file);
+                let least = idle.as_ref().map_or(u64::MAX, |writer| self.write_from(writer, feed.is_some()));
+                if has_ended {
+                    return Ok(idle);
+                }
+                if fill.pending() >= least {
+                    writing = idle.take().map(|writer| write(fill, writer));
                 }
             } else if has_ended && failed.is_some() {
                 return failed.map_or(Ok(None), Err);
@@ -187,17 +211,17 @@ impl FillWriter {
                 if has_ended {
                     return Poll::Pending;
                 }
-                let is_idle = writing.is_none() && failed.is_none();
-                if is_idle && fill.pending() >= self.write_from(temp_file.is_some(), feed.is_some()) {
+                // At each turn: it depends on the number of bodies that are being stored.
+                let least = match &idle {
+                    Some(writer) if failed.is_none() => self.write_from(writer, feed.is_some()),
+                    _ => u64::MAX,
+                };
+                if fill.pending() >= least {
                     return Poll::Ready(WriterEvent::Pending);
                 }
                 match &mut feed {
                     Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(WriterEvent::Fed),
-                    None => {
-                        let least = self.write_from(temp_file.is_some(), false);
-                        let pending = if is_idle { least } else { u64::MAX };
-                        fill.poll_pending(pending, cx).map(|()| WriterEvent::Pending)
-                    }
+                    None => fill.poll_pending(least, cx).map(|()| WriterEvent::Pending),
                 }
             })
             .await;
@@ -214,15 +238,17 @@ impl FillWriter {
                 }
                 WriterEvent::Fed(FeedEvent::Superseded) => feed = None,
                 WriterEvent::Pending => {}
-                WriterEvent::Wrote(Ok((wrote, len))) => {
+                WriterEvent::Wrote(FinishedWrite { writer, result: Ok(len) }) => {
                     writing = None;
-                    let head = u64::from(self.meta.header_size);
-                    fill.note_written(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
-                    temp_file = Some(wrote);
+                    if let Some(WrittenBody { file, head, settled }) = writer.written() {
+                        fill.note_written(file, head, len, settled);
+                    }
+                    idle = Some(writer);
                 }
-                WriterEvent::Wrote(Err(error)) => {
-                    // Clients get the rest from memory.
+                WriterEvent::Wrote(FinishedWrite { writer, result: Err(error) }) => {
+                    // Clients get the rest from memory. The permit to store is held until then.
                     writing = None;
+                    idle = Some(writer);
                     fill.stop_file(error.op() == Some(Op::WriteBack));
                     failed = Some(error);
                 }
@@ -234,11 +260,10 @@ impl FillWriter {
         }
     }
 
-    /// Number of received bytes from which on the body is written. What may become a record of a segment has no file before.
-    /// A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
-    fn write_from(&self, has_file: bool, has_feed: bool) -> u64 {
-        let body_max = self.cache.zone.store.body_max_of_record(self.meta.header_size);
-        let Some(body_max) = body_max.filter(|_| !has_file) else { return WRITE_SIZE };
+    /// Number of received bytes from which on the body is written. What may be small enough to be stored at once is not written
+    /// before. A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
+    fn write_from(&self, writer: &StoreWriter<'_>, has_feed: bool) -> u64 {
+        let Some(body_max) = writer.whole_max() else { return WRITE_SIZE };
         let is_known_larger = self.len.is_some_and(|len| len > body_max);
         match (is_known_larger, has_feed) {
             (true, _) => WRITE_SIZE,
@@ -247,41 +272,36 @@ impl FillWriter {
         }
     }
 
-    /// Writes the bytes that the file does not have yet; creates the file if there is none.
-    fn write<'a>(&'a self, fill: &Fill, temp_file: Option<FillFile>) -> PendingWrite<'a> {
-        let (at, pieces) = fill.unwritten();
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let tail = BodyTail { temp_file, at, pieces, len: at + len, needless: fill.needless() };
-        Box::pin(async move {
-            let temp_file = self
-                .cache
-                .zone
-                .store
-                .write(self.cache.context(&self.disk), &self.meta, &self.claim, tail)
-                .await?;
-            Ok((temp_file, len))
-        })
-    }
-
     /// Stores a complete response.
-    async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
-        let Self { cache, meta, lead, claim, disk, quota, event_loop, generation, plan, .. } = self;
-        let (at, pieces) = fill.unwritten();
-        let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
-        let key = claim.key();
-        let stored = cache.zone.store.store(cache.context(&disk), meta, claim, tail).await;
-        let fill_log = FillLog(generation.clone(), plan);
-        cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
-        let pushed_out = stored?;
-        let above = quota.and_then(|quota| cache.count_in_quota(key, &quota));
-        cache.remove_elsewhere(&event_loop, &disk, key);
-        for gone in [pushed_out, above] {
-            cache.delete(&event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), gone);
+    async fn store(&self, fill: &Arc<Fill>, key: Key, writer: StoreWriter<'_>) -> Result<(), DiskError> {
+        let Self { cache, disk, quota, event_loop, generation, .. } = self;
+        let (_, pieces) = fill.unwritten();
+        let committed = writer.commit(BodyPart { pieces, needless: fill.needless() }).await;
+        let log = self.log();
+        cache.note_stored(committed.as_ref().err(), &|level, message| log.log(level, message));
+        let mut gone = match committed? {
+            CommitOutcome::Stored(gone) => gone,
+            CommitOutcome::Refused | CommitOutcome::Damaged => Vec::new(),
+        };
+        gone.extend(quota.as_ref().and_then(|quota| cache.count_in_quota(key, quota)));
+        cache.remove_elsewhere(event_loop, disk, key);
+        for gone in gone {
+            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(disk), Some(gone));
         }
         // Until here other requests can join the fill.
-        drop(lead);
         Ok(())
     }
+}
+
+/// Writes the bytes that the entry does not have yet.
+fn write<'a>(fill: &Fill, mut writer: Box<StoreWriter<'a>>) -> PendingWrite<'a> {
+    let (_, pieces) = fill.unwritten();
+    let part = BodyPart { pieces, needless: fill.needless() };
+    Box::pin(async move {
+        let len = part.len();
+        let result = writer.write(part).await.map(|()| len);
+        FinishedWrite { writer, result }
+    })
 }
 
 /// Error log of a fill, whose request may be gone.
@@ -330,8 +350,9 @@ impl HeadRefresh {
     ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
         let file = ValidatedFile::of(&was);
-        let pushed_out = cache.zone.store.refresh(cache.context(&disk), meta, file, claim, log).await?;
-        cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
+        for gone in cache.zone.store.refresh(cache.context(&disk), meta, file, claim, log).await? {
+            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), Some(gone));
+        }
         // Until here other requests can join the fill.
         drop(lead);
         Ok(())

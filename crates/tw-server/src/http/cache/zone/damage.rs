@@ -8,7 +8,7 @@ use tw_cache::{Key, SegmentAddress};
 use tw_log::Level;
 
 use super::Cache;
-use crate::http::cache::store::commit::StoredPlace;
+use crate::http::cache::store::place::StoredPlace;
 use crate::http::files::DamageReport;
 use crate::http::request::Request;
 

@@ -325,6 +325,7 @@ impl Cache {
             quotas: &zone.quotas,
             counts: &zone.counts,
             window: *write_back_size,
+            since_ms: zone.since_ms,
         }
     }
 
@@ -335,7 +336,7 @@ impl Cache {
 
     /// Path of the file of the purges.
     pub(crate) fn purges_path(&self) -> CString {
-        CString::new([self.place.dir.to_bytes(), b"/purges"].concat()).unwrap_or_default()
+        self.place.own_file("purges")
     }
 
     /// Writes the file of the purges; as a member, those of all members.
@@ -413,7 +414,7 @@ impl CacheZone {
             counts: ZoneCounters::default(),
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
-            is_restored: AtomicBool::new(!store.has_records()),
+            is_restored: AtomicBool::new(store.finds_all_by_key()),
             restored: Notify::new(),
             record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),

@@ -9,7 +9,7 @@ use super::Cache;
 use crate::http::cache::cache_path::WHOLE;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::guard::quota::{ConfirmedQuota, QuotaClaim};
-use crate::http::cache::store::files::on_disk;
+use crate::http::cache::store::place::on_disk;
 
 /// Name of the file in the directory of a cache.
 pub(crate) const NAME: &str = "quotas";
@@ -66,7 +66,6 @@ impl Cache {
 
     /// Path of the file with the owners of responses.
     pub(crate) fn quotas_path(&self) -> CString {
-        let dir = self.place.dir.to_bytes();
-        CString::new([dir, b"/", NAME.as_bytes()].concat()).unwrap_or_default()
+        self.place.own_file(NAME)
     }
 }

@@ -1,7 +1,6 @@
 //! Snapshot of the records of a cache with `store=log`: after a start, a lookup reads the one block of it that has its key, as
 //! long as the rest has not been read.
 
-use std::ffi::CString;
 use std::fmt;
 
 use tw_cache::{Key, RecordSnapshot, SNAPSHOT_BLOCK_SIZE};
@@ -13,12 +12,10 @@ use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
 use crate::http::cache::time::seconds;
 
-/// Name of the file in the directory of the cache.
-pub(crate) const NAME: &str = "pages";
 impl Cache {
     /// Looks for the snapshot of the records.
     pub(crate) async fn find_record_snapshot(&self, disk: &Disk) -> FoundRecordSnapshot {
-        self.zone.store.find_record_snapshot(disk, &self.record_snapshot_path()).await
+        self.zone.store.find_record_snapshot(disk, &self.place.record_snapshot_path()).await
     }
 
     /// Uses this snapshot of the records from now on. Returns the random numbers that the index must have, which is made next.
@@ -85,10 +82,5 @@ impl Cache {
         let added =
             held.index.restore_records(snapshot, block, some, |segment| store.has_segment(segment), now);
         rows.map(|_| added)
-    }
-
-    /// Path of the snapshot of the records.
-    pub(crate) fn record_snapshot_path(&self) -> CString {
-        CString::new([self.place.dir.to_bytes(), b"/", NAME.as_bytes()].concat()).unwrap_or_default()
     }
 }

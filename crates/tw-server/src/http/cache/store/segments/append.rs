@@ -20,11 +20,11 @@ use tw_cache::segment::{
     self, BLOCK_SIZE, PREFIX_SIZE, RecordPrefix, SegmentHeader, SegmentRow, TablePlace, encode_row,
     table_size,
 };
-use tw_cache::{Commit, Index, Key, Move, RemovedEntry, SegmentAddress};
-use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, WriteBack};
+use tw_cache::{Commit, Key, Move, RemovedEntry, SegmentAddress};
+use tw_disk::{Account, DiskError, JobClass, JobSource, WriteBack};
 
 use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
-use crate::http::cache::guard::quota::Quotas;
+use crate::http::cache::store::context::AppendTarget;
 use crate::http::cache::time::seconds;
 
 /// Rows of a table that are encoded in one turn of an event loop.
@@ -176,19 +176,6 @@ impl AppendQueue {
     fn is_empty(&self) -> bool {
         self.waiting.lock().records.is_empty()
     }
-}
-
-/// Index and disk for appending.
-#[derive(Clone, Copy)]
-pub(crate) struct AppendTarget<'a> {
-    pub(crate) index: &'a Arc<Index>,
-    pub(crate) disk: &'a Disk,
-    /// Sequence number for a new segment.
-    pub(crate) created: u64,
-    /// Bytes that are written back together.
-    pub(crate) window: u64,
-    /// Quotas, which do not count what leaves the index with its segment.
-    pub(crate) quotas: &'a Quotas,
 }
 
 impl AppendTarget<'_> {
@@ -378,7 +365,7 @@ impl SegmentStore {
                 drop(target.index.remove_unknown(key, 0));
             }
             writer.refused.pop();
-            self.placed.notify_waiters();
+            self.turns.notify();
         }
     }
 

@@ -7,8 +7,9 @@ use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, SegmentRow};
 use tw_cache::{Progress, RemovedEntry, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 
-use super::append::{AppendTarget, Record, RecordPermit};
+use super::append::{Record, RecordPermit};
 use super::{OpenedSegment, SegmentStore};
+use crate::http::cache::store::context::AppendTarget;
 use crate::http::cache::time::seconds;
 
 /// Rows of a segment that are compared with the index in one turn of an event loop.
@@ -214,7 +215,7 @@ impl SegmentStore {
             }
         }
         // Fills of the same keys have waited until the moves were over.
-        self.placed.notify_waiters();
+        self.turns.notify();
         for row in rows {
             // What could not be copied, because a fill of it goes on or the disk has failed.
             gone.extend(target.index.remove_if_address(row.key, row.address(number)));

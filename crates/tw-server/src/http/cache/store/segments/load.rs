@@ -5,15 +5,16 @@ use tw_disk::{Account, Disk, DiskError};
 
 use super::{OpenSegment, OpenedSegment, SegmentStore, is_body_whole};
 use crate::http::cache::store::EntryRead;
+use crate::http::cache::store::place::RecordPlace;
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
 /// Rows of a segment.
 #[derive(Default)]
-pub(crate) struct SegmentTable {
-    pub(crate) rows: Vec<SegmentRow>,
+pub(super) struct SegmentTable {
+    pub(super) rows: Vec<SegmentRow>,
     /// Damage that was found; the rows are those of records that are whole.
-    pub(crate) damage: Option<SegmentError>,
+    pub(super) damage: Option<SegmentError>,
 }
 
 impl SegmentStore {
@@ -28,7 +29,7 @@ impl SegmentStore {
     }
 
     /// Rows of a segment, and the damage that was found.
-    pub(crate) async fn table(
+    pub(super) async fn table(
         &self,
         disk: &Disk,
         account: &mut Account,
@@ -58,9 +59,9 @@ impl SegmentStore {
         // Bodies, too: a crash may have left a record whose end was not written.
         let mut whole = Vec::with_capacity(rows.len());
         for row in rows.drain(..) {
-            let record = (Some(row.key), row.address(number));
+            let record = RecordPlace { key: Some(row.key), address: row.address(number) };
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
-            if let EntryRead::Entry(found) = self.read(disk, account, record, max).await?
+            if let EntryRead::Entry(found) = self.read(disk, account, &record, max).await?
                 && is_body_whole(&found.meta, &found.first)
             {
                 whole.push(row);

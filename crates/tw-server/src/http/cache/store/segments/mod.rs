@@ -4,7 +4,9 @@
 //! append   records wait in a queue; one task at a time writes them, many with one job, and adds their entries
 //! record   reading, updating and removing one record
 //! free     the oldest segment is removed; responses that were used since they were written are copied before
-//! load     at a start: tables of segments, or scans
+//! writer   one response on its way into a record
+//! load     tables of segments, or scans of their records
+//! scan     at a start: the records of all segments are added to the index
 //! device   segments in slots of a block device
 //! ```
 //! A segment is removed whole. Readers that have it open read on, so no response gets bytes of another. Numbers of segments
@@ -15,6 +17,8 @@ mod device;
 mod free;
 mod load;
 mod record;
+mod scan;
+mod writer;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
@@ -22,7 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::OnceCell;
 use tw_base::FatalMutex;
 use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader};
 use tw_cache::{Index, Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
@@ -35,14 +39,17 @@ use crate::http::cache::cache_path::{CachePath, CacheStore};
 use crate::http::cache::time::seconds;
 use crate::http::local_future::boxed;
 
+use super::turn::CommitTurns;
 use device::{DevicePlace, LeasedBytes, SlotLease};
+use scan::ScannedSegment;
 
 pub(crate) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
-pub(crate) use append::{AppendQueue, AppendTarget, Appended};
+pub(crate) use append::AppendQueue;
 pub(crate) use free::FreedSegment;
-pub(crate) use load::SegmentTable;
-pub(crate) use record::{HEAD_READ, RecordPlace, is_body_whole};
+pub(crate) use record::is_body_whole;
+pub(crate) use scan::SegmentScan;
+pub(crate) use writer::RecordWriter;
 
 /// Name of the directory below that of the cache.
 pub(crate) const NAME: &str = "segments";
@@ -76,8 +83,10 @@ pub(crate) struct SegmentStore {
     known: FatalMutex<KnownSegments>,
     listed: OnceCell<()>,
     pub(crate) queue: AppendQueue,
-    /// Notified when the permit of a record ends whose task does not do so itself.
-    placed: Arc<Notify>,
+    /// Turns of fills, which go on when the permit of a record ends whose task does not do so itself.
+    turns: CommitTurns,
+    /// Segment whose records a scan adds to the index.
+    scanned: FatalMutex<Option<ScannedSegment>>,
     /// Number of segments that are being freed.
     freeing: AtomicUsize,
     random: RandomState,
@@ -176,8 +185,8 @@ impl OpenSegment {
 }
 
 impl SegmentStore {
-    /// Creates the store of a cache; `None` if the cache has none. `placed` is notified when the permit of a record ends.
-    pub(crate) fn of(place: &CachePath, placed: Arc<Notify>) -> Option<Self> {
+    /// Creates the store of a cache; `None` if the cache has none.
+    pub(super) fn of(place: &CachePath, turns: CommitTurns) -> Option<Self> {
         let size = match place.store {
             CacheStore::Files => return None,
             CacheStore::Log(size) => size,
@@ -193,7 +202,8 @@ impl SegmentStore {
             known: FatalMutex::default(),
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
-            placed,
+            turns,
+            scanned: FatalMutex::default(),
             freeing: AtomicUsize::new(0),
             random: RandomState::new(),
         })
@@ -223,6 +233,11 @@ impl SegmentStore {
     /// Largest entry that becomes a record, in bytes of head and body.
     pub(crate) fn entry_max(&self) -> u64 {
         RECORD_MAX.min(self.size.load(Relaxed) / 4) - segment::PREFIX_SIZE
+    }
+
+    /// Largest body behind a head of this size that becomes a record.
+    pub(crate) fn body_max(&self, header_size: u32) -> u64 {
+        self.entry_max().saturating_sub(header_size.into())
     }
 
     /// Bytes of all segments on the disk.

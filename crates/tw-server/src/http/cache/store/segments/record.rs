@@ -2,21 +2,20 @@
 
 use bytes::Bytes;
 use tw_cache::format::{self, BlockSums, BodySums, Meta};
-use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
-use tw_cache::{Index, Key, RemovedEntry, SegmentAddress};
+use tw_cache::segment::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
+use tw_cache::{Commit, Index, Key, RemovedEntry, SegmentAddress, StoredEntry};
 use tw_disk::{Account, Disk, DiskError, Durable, JobClass, JobSource};
 
 use super::SegmentStore;
-use crate::http::cache::store::commit::ValidatedFile;
+use super::scan::SegmentScan;
+use super::writer::RecordWriter;
 use crate::http::cache::store::context::StoreContext;
-use crate::http::cache::store::{EntryRead, HeadWrite, NewHead, ReadEntry, Store};
-
-/// Address of a record.
-pub(crate) struct RecordPlace {
-    /// Key of the record; `None` for any.
-    pub(crate) key: Option<Key>,
-    pub(crate) address: SegmentAddress,
-}
+use crate::http::cache::store::encoding::valid_until;
+use crate::http::cache::store::place::{RecordPlace, ValidatedFile};
+use crate::http::cache::store::{
+    Admission, CommitOutcome, DiskEntry, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry, ScanPart, Store,
+};
+use crate::http::cache::time::seconds;
 
 /// Length of the part of a record that is in front of the entry.
 const PREFIX: usize = PREFIX_SIZE as usize;
@@ -29,7 +28,7 @@ impl SegmentStore {
         &self,
         disk: &Disk,
         account: &mut Account,
-        (key, address): (Option<Key>, SegmentAddress),
+        &RecordPlace { key, address }: &RecordPlace,
         max: usize,
     ) -> Result<EntryRead, DiskError> {
         let opened = self.open(disk, account, address.segment).await?;
@@ -99,6 +98,7 @@ impl SegmentStore {
             && (prefix.key == key || index.is_some_and(|index| index.share_record_entry(prefix.key, key)))
         {
             open.write(disk, &mut account, address.offset(), REMOVED_MARK).await?;
+            self.note_marked(index, prefix.key, address);
             marked = prefix.key;
         }
         // After the write: what is taken for a synchronization before it may not be part of that.
@@ -109,6 +109,12 @@ impl SegmentStore {
 
 impl Store for SegmentStore {
     type Place = RecordPlace;
+    type Writer<'a> = RecordWriter<'a>;
+    type Scan = SegmentScan;
+
+    fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> RecordWriter<'a> {
+        RecordWriter::new(self, cx, entry)
+    }
 
     async fn find(
         &self,
@@ -117,7 +123,7 @@ impl Store for SegmentStore {
         place: &RecordPlace,
         max: usize,
     ) -> Result<EntryRead, DiskError> {
-        self.read(cx.disk, account, (place.key, place.address), max).await
+        self.read(cx.disk, account, place, max).await
     }
 
     async fn rewrite_head(
@@ -140,6 +146,32 @@ impl Store for SegmentStore {
         Ok(HeadWrite::Done)
     }
 
+    async fn enter(
+        &self,
+        cx: StoreContext<'_>,
+        commit: Commit,
+        was: &ValidatedFile<'_>,
+        meta: &Meta,
+    ) -> Result<CommitOutcome, DiskError> {
+        let (Some(address), Some(index)) = (was.address, cx.index()) else {
+            return Ok(CommitOutcome::Refused);
+        };
+        let (key, now) = (commit.key(), seconds(tw_rt::clock::unix().secs));
+        let _purged = match commit.refresh_at(address, valid_until(meta), now) {
+            Ok(StoredEntry { pushed_out, replaced }) => {
+                // The segment may have been freed meanwhile.
+                if !self.has(address.segment) {
+                    index.remove_missing_record(key, address);
+                }
+                return Ok(CommitOutcome::Stored(pushed_out.into_iter().chain(replaced).collect()));
+            }
+            // The permit is held until the record is marked.
+            Err(purged) => purged,
+        };
+        self.mark_removed(cx.disk, None, key, address).await?;
+        Ok(CommitOutcome::Refused)
+    }
+
     async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
         let Some(address) = gone.address else { return Ok(()) };
         cx.forget_in_quota(gone.key);
@@ -147,6 +179,21 @@ impl Store for SegmentStore {
         self.mark_removed(cx.disk, index, gone.key, address).await?;
         gone.deleted();
         Ok(())
+    }
+
+    async fn scan(
+        &self,
+        cx: StoreContext<'_>,
+        scan: &mut SegmentScan,
+    ) -> Option<Result<ScanPart, DiskError>> {
+        self.scan_segment(cx, scan).await
+    }
+
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
+        match (found, cx.held) {
+            (DiskEntry::Record(number, row), Some(held)) => Ok(self.admit_record(held, *number, row)),
+            _ => Ok(Admission::Gone),
+        }
     }
 }
 
@@ -168,6 +215,3 @@ fn find(bytes: &[u8], header: &SegmentHeader, address: SegmentAddress) -> Option
     let is_it = prefix.blocks() == address.blocks && state == RecordState::Stored;
     is_it.then_some(prefix)
 }
-
-/// Bytes of a record that are read at once for its head: at most the head's blocks are wasted.
-pub(crate) const HEAD_READ: usize = 2 * BLOCK_SIZE as usize;
