@@ -143,7 +143,7 @@ impl LogHandler for Vts {
             status: r.response.status,
             received: r.head.read_len() as u64 + r.body.wire(),
             sent: r.costs.sent.bytes,
-            cache: r.upstream.cache.status,
+            cache: r.upstream.cache.report.status,
             time_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             at_ms: now_ms(),
         };

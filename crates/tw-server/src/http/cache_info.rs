@@ -105,25 +105,34 @@ pub(crate) struct CountedResponse {
     pub(crate) is_collapsed: bool,
 }
 
-/// State of a request's cache lookup.
+/// Use of a cache by a request.
 #[derive(Default)]
 pub struct CacheInfo {
-    /// Outcome of the lookup; `None` without one.
-    pub status: Option<UpstreamCacheStatus>,
-    /// Reason why the response was not stored, or the entry not used.
-    pub why: Option<MissReason>,
+    /// Outcome of the lookup, and of what follows it.
+    pub report: CacheReport,
     /// Text of the key.
     pub key: Bytes,
-    /// `Last-Modified` of an entry that is no longer valid, as it was sent.
-    pub last_modified: Bytes,
-    /// `ETag` of an entry that is no longer valid.
-    pub etag: Bytes,
     /// Part of the content that the key names; then a 206 with that part is stored.
     pub part: Cell<Option<ByteRange>>,
     /// True for a background request that fetches the response anew.
     pub(crate) is_update: bool,
     /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
+    /// Cache of the lookup.
+    pub(crate) cache: Option<Arc<dyn UsedCache>>,
+}
+
+/// Outcome of a lookup, which is given to the request when it has ended, and again if the response of the upstream server changes it.
+#[derive(Clone, Default)]
+pub struct CacheReport {
+    /// Status of the response; `None` without a lookup.
+    pub status: Option<UpstreamCacheStatus>,
+    /// Reason why the response was not stored, or the entry not used.
+    pub why: Option<MissReason>,
+    /// `Last-Modified` of an entry that is no longer valid, as it was sent.
+    pub last_modified: Bytes,
+    /// `ETag` of an entry that is no longer valid.
+    pub etag: Bytes,
     /// Age of the response in seconds.
     pub age: Option<u32>,
     /// Reason of forwarding to the upstream server; `None` without it.
@@ -138,25 +147,50 @@ pub struct CacheInfo {
     pub(crate) is_stored: bool,
     /// Time until which the response is valid, in seconds since 1970.
     pub(crate) valid_until: Option<i64>,
-    /// Cache of the lookup.
-    pub(crate) cache: Option<Arc<dyn UsedCache>>,
+}
+
+/// Facts about a response of a cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServedFacts {
+    /// Age in seconds.
+    pub(crate) age: u32,
+    /// Time until which it is valid, in seconds since 1970.
+    pub(crate) valid_until: i64,
+    /// True if it was fetched for another request.
+    pub(crate) follows: bool,
+}
+
+impl CacheReport {
+    /// Notes that the request is answered with a response of the cache.
+    pub(crate) fn serve(&mut self, status: UpstreamCacheStatus, served: ServedFacts) {
+        let ServedFacts { age, valid_until, follows } = served;
+        self.status = Some(status);
+        (self.age, self.valid_until) = (Some(age), Some(valid_until));
+        (self.follows, self.is_collapsed) = (follows, follows && self.forward.is_some());
+    }
+
+    /// Notes that the request is forwarded, or would be.
+    pub(crate) fn forward(&mut self, status: UpstreamCacheStatus, forward: ForwardReason) {
+        (self.status, self.forward) = (Some(status), Some(forward));
+    }
 }
 
 impl CacheInfo {
     /// Returns true if the response was stored before the request, and no upstream server was involved.
     #[must_use]
     pub fn is_stored_before(&self) -> bool {
-        self.status.is_some() && self.forward.is_none() && !self.follows
+        let CacheReport { status, forward, follows, .. } = &self.report;
+        status.is_some() && forward.is_none() && !follows
     }
 
     /// Returns true until the first byte of a hit is sent.
     pub(crate) fn awaits_first_byte(&self) -> bool {
-        self.hit.is_some()
+        self.report.hit.is_some()
     }
 
     /// Drops a hit that another response replaces.
     pub(crate) fn cancel_hit(&mut self) {
-        self.hit = None;
+        self.report.hit = None;
     }
 
     /// Clears all values.

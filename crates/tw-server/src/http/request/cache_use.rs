@@ -6,7 +6,7 @@ use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit};
 impl Request {
     /// Records the time of a hit whose first byte was sent: of its body, or of its head without a body.
     pub(crate) fn record_first_byte(&mut self) {
-        let hit = self.upstream.cache.hit.take();
+        let hit = self.upstream.cache.report.hit.take();
         let (Some(PendingHit { began, jobs }), Some(cache)) = (hit, &self.upstream.cache.cache) else {
             return;
         };
@@ -19,12 +19,13 @@ impl Request {
 
     /// Counts the response of a request that has ended, if a cache was used.
     pub(crate) fn count_cache_use(&mut self) {
-        if self.upstream.cache.hit.is_some() && self.costs.sent.complete {
+        if self.upstream.cache.report.hit.is_some() && self.costs.sent.complete {
             self.record_first_byte();
         }
         let facts = &self.upstream.cache;
-        let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
-        let response = CountedResponse { status, bytes: self.costs.sent.body(), is_collapsed: facts.follows };
+        let (Some(cache), Some(status)) = (&facts.cache, facts.report.status) else { return };
+        let response =
+            CountedResponse { status, bytes: self.costs.sent.body(), is_collapsed: facts.report.follows };
         cache.count_response(self.client().event_loop.index, response);
     }
 }

@@ -39,7 +39,7 @@ impl Request {
     pub(crate) fn record_lookup(&mut self, began: Instant) {
         let cache = &self.upstream.cache;
         let has_cache = cache.cache.is_some();
-        let status = cache.status;
+        let status = cache.report.status;
         if let Some(trace) = self.context.trace.get_mut().filter(|_| has_cache) {
             trace.lookups.push(LookupSpan { began, ended: tw_rt::clock::precise(), status });
         }

@@ -46,7 +46,7 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_cache_status",
-        |r, out| put_maybe(out, r.upstream.cache.status.map(|status| status.word().as_bytes())),
+        |r, out| put_maybe(out, r.upstream.cache.report.status.map(|status| status.word().as_bytes())),
         "What the cache had: MISS, BYPASS, EXPIRED, STALE, UPDATING, REVALIDATED or HIT.",
     ),
     VarDef::one(
@@ -56,7 +56,7 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_cache_age",
-        |r, out| match r.upstream.cache.age {
+        |r, out| match r.upstream.cache.report.age {
             Some(age) => put_number(out, age.into()),
             None => Value::Missing,
         },
@@ -64,17 +64,17 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_cache_last_modified",
-        |r, out| put_some(out, &r.upstream.cache.last_modified),
+        |r, out| put_some(out, &r.upstream.cache.report.last_modified),
         "Last-Modified of a response in the cache that is no longer valid.",
     ),
     VarDef::one(
         "upstream_cache_etag",
-        |r, out| put_some(out, &r.upstream.cache.etag),
+        |r, out| put_some(out, &r.upstream.cache.report.etag),
         "ETag of a response in the cache that is no longer valid.",
     ),
     VarDef::one(
         "cache_why",
-        |r, out| put_maybe(out, r.upstream.cache.why.map(|why| why.word().as_bytes())),
+        |r, out| put_maybe(out, r.upstream.cache.report.why.map(|why| why.word().as_bytes())),
         "Why the response was not kept, or not taken from the cache, in a word.",
     ),
     VarDef::family(

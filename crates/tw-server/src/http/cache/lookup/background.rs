@@ -5,15 +5,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use tw_http::Method;
 
-use super::Lookup;
 use crate::http::background_subrequest;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
-use crate::http::cache::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
-use crate::http::cache::zone::FillLead;
+use crate::http::cache::zone::{Cache, FillLead};
 use crate::http::request::Request;
 
 /// Fetch that a background request carries out.
@@ -50,27 +47,24 @@ impl BackgroundFetch {
     }
 }
 
-impl Lookup {
-    /// Starts an update of a stale entry in the background. Returns false if the client's request has to update it. With too many
-    /// background fetches the entry is used without an update.
-    pub(crate) fn update_in_background(&self, r: &mut Request, settings: &CacheSettings) -> bool {
-        let purpose = FetchPurpose::Update;
-        let Some(permit) = FetchPermit::take(&self.cache.zone.background, purpose, settings.background_max)
-        else {
-            r.upstream.cache.why = Some(MissReason::BackgroundMax);
-            return true;
-        };
-        BackgroundFetch { purpose, permit, lead: None, entry: None, other: None }.start(r)
-    }
+/// Start of an update in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpdateStart {
+    Started,
+    /// There are too many background fetches: the entry is used without an update.
+    TooMany,
+    /// The request of the client has to update the entry.
+    Impossible,
+}
 
-    /// Returns true if the response to `r`, fetched in the background, could answer other requests, too.
-    pub(crate) fn may_fetch_for_others(&self, r: &mut Request, settings: &CacheSettings) -> bool {
-        if !matches!(r.method(), Method::Get | Method::Head) || self.is_range_beyond_max(r, settings) {
-            return false;
-        }
-        let why = r.upstream.cache.why;
-        let may = self.permits_storing(r, settings);
-        r.upstream.cache.why = why;
-        may
+/// Starts an update of a stale entry of `cache` in the background of `r`.
+pub(crate) fn update_in_background(r: &Request, cache: &Cache, settings: &CacheSettings) -> UpdateStart {
+    let purpose = FetchPurpose::Update;
+    let Some(permit) = FetchPermit::take(&cache.zone.background, purpose, settings.background_max) else {
+        return UpdateStart::TooMany;
+    };
+    match (BackgroundFetch { purpose, permit, lead: None, entry: None, other: None }).start(r) {
+        true => UpdateStart::Started,
+        false => UpdateStart::Impossible,
     }
 }

@@ -11,30 +11,30 @@ use crate::http::request::Request;
 
 /// Adds both to the head of a response to `r`, stored or not.
 pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &ForwardRules) {
-    let facts = &r.upstream.cache;
-    if facts.cache.is_none() {
+    let report = &r.upstream.cache.report;
+    if r.upstream.cache.cache.is_none() {
         return;
     }
     if settings.is_rfc9111()
-        && let Some(age) = facts.age
+        && let Some(age) = report.age
         && !rules.hidden.has(b"Age", Some(Known::Age))
     {
         r.response.fields.set(Known::Age, Bytes::from(age.to_string()));
     }
     let Some(field) = &settings.status_field else { return };
-    let facts = &r.upstream.cache;
+    let report = &r.upstream.cache.report;
     let answered = r.upstream.last().filter(|last| last.failure.is_none() && last.status != 0);
     let now = tw_rt::clock::unix().secs;
     let mut value = Vec::new();
     let status = CacheStatus {
         cache: &field.name,
-        forward: facts.forward,
+        forward: report.forward,
         forward_status: answered.map(|last| last.status),
-        ttl_s: facts.valid_until.map(|valid_until| valid_until.saturating_sub(now)),
-        is_stored: facts.is_stored,
-        is_collapsed: facts.is_collapsed,
-        key: field.has_key.then_some(&*facts.key),
-        detail: facts.why.map(MissReason::word),
+        ttl_s: report.valid_until.map(|valid_until| valid_until.saturating_sub(now)),
+        is_stored: report.is_stored,
+        is_collapsed: report.is_collapsed,
+        key: field.has_key.then_some(&*r.upstream.cache.key),
+        detail: report.why.map(MissReason::word),
     };
     status.write(&mut value);
     r.response.fields.append("Cache-Status", Bytes::from(value));

@@ -8,7 +8,7 @@ use tw_cache::format::Meta;
 use crate::http::body::{Body, FileSpan};
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::FillHead;
-use crate::http::request::Request;
+use crate::http::cache_info::ServedFacts;
 use crate::http::upstream_response::UpstreamResponse;
 
 /// Response from a cache.
@@ -17,6 +17,7 @@ pub(crate) struct CachedResponse {
     pub(crate) head: CachedHead,
     /// Body.
     pub(crate) body: Body,
+    pub(crate) facts: ServedFacts,
 }
 
 /// Head of a cached response.
@@ -50,16 +51,17 @@ impl CachedHead {
     }
 }
 
-/// Responds with an entry of this age, in seconds.
-pub(crate) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> CachedResponse {
-    let facts = &mut r.upstream.cache;
-    (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
-    let body = match &entry.body {
-        Some(body) if body.is_empty() => Body::Empty,
-        Some(body) => Body::Bytes(body.clone()),
-        None => {
-            Body::File(FileSpan { file: entry.file.clone(), offset: entry.body_offset(), len: entry.len })
-        }
-    };
-    CachedResponse { head: CachedHead(HeadSource::Entry(entry)), body }
+impl CachedResponse {
+    /// The response that an entry of this age has, in seconds.
+    pub(crate) fn of_entry(entry: Rc<OpenEntry>, age: u32) -> Self {
+        let facts = ServedFacts { age, valid_until: entry.meta.lifetime.valid_until, follows: false };
+        let body = match &entry.body {
+            Some(body) if body.is_empty() => Body::Empty,
+            Some(body) => Body::Bytes(body.clone()),
+            None => {
+                Body::File(FileSpan { file: entry.file.clone(), offset: entry.body_offset(), len: entry.len })
+            }
+        };
+        Self { head: CachedHead(HeadSource::Entry(entry)), body, facts }
+    }
 }

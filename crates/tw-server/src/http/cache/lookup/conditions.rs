@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_http::Known;
 
-use super::Lookup;
+use super::forward::Lookup;
 use crate::http::cache::fill::Continuation;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::request::Request;
@@ -56,28 +56,14 @@ impl Lookup {
                 ..UpstreamConditions::default()
             });
         }
-        let facts = &r.upstream.cache;
+        let report = &r.upstream.cache.report;
         Some(match settings.validates() {
             true => UpstreamConditions {
-                since: facts.last_modified.clone(),
-                none_match: facts.etag.clone(),
+                since: report.last_modified.clone(),
+                none_match: report.etag.clone(),
                 ..UpstreamConditions::default()
             },
             false => UpstreamConditions::default(),
         })
     }
-}
-
-/// Returns true if a range begins behind `max`, or counts from the end (nginx: ngx_http_upstream_cache_check_range).
-pub(crate) fn begins_behind(range: &[u8], max: u64) -> bool {
-    let Some((unit, rest)) = range.split_at_checked(6) else { return false };
-    if !unit.eq_ignore_ascii_case(b"bytes=") {
-        return false;
-    }
-    let rest = rest.trim_ascii_start();
-    if rest.first() == Some(&b'-') {
-        return true;
-    }
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    tw_http::num::parse(&rest[..digits]).is_none_or(|start| start >= max)
 }

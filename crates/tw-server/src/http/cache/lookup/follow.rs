@@ -4,14 +4,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_cache::Key;
 use tw_cache::policy::{self, Reuse, Rules, Ruleset};
 use tw_http::Method;
 
-use super::Lookup;
 use super::cached_response::{CachedHead, CachedResponse, HeadSource};
 use crate::http::body::Body;
 use crate::http::cache::fill::{Fill, FillHead, FillRefusal, Follower};
-use crate::http::cache_info::UpstreamCacheStatus;
+use crate::http::cache::zone::Cache;
+use crate::http::cache_info::ServedFacts;
 use crate::http::request::Request;
 
 tw_base::limits! {
@@ -43,20 +44,29 @@ pub(crate) enum FollowOutcome {
     Gone,
 }
 
-impl Lookup {
+/// Request that may get the response of another one.
+#[derive(Clone, Copy)]
+pub(crate) struct FillJoiner<'a> {
+    pub(crate) r: &'a Request,
+    pub(crate) cache: &'a Arc<Cache>,
+    pub(crate) key: Key,
+    pub(crate) rules: &'a Rules,
+}
+
+impl FillJoiner<'_> {
     /// Finds a complete response that is not stored yet. Serves it, or waits a moment until it is stored.
-    pub(crate) async fn find_recent_fill(&self, r: &mut Request, rules: &Rules) -> RecentFill {
+    pub(crate) async fn find_recent(self) -> RecentFill {
         let fill = self.cache.fill(self.key).and_then(|fill| fill.youngest_whole());
         let Some(fill) = fill else { return RecentFill::Nothing };
         let Some(begun) = fill.complete_head() else { return RecentFill::Nothing };
         let now = tw_rt::clock::unix().secs;
-        let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);
+        let used = policy::may_use(&begun.meta.lifetime, &self.r.head, now, self.rules);
         if matches!(used, Reuse::Fresh { .. } | Reuse::Accepted { .. })
-            && let Some(ready) = self.join(r, rules, &fill, begun)
+            && let Some(ready) = self.join(&fill, begun)
         {
             return RecentFill::Ready(ready);
         }
-        let wire = r.wire().clone();
+        let wire = self.r.wire().clone();
         match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.wait_until_placed()))).await {
             Ok(Ok(())) => RecentFill::Stored,
             Ok(Err(_)) | Err(_) => RecentFill::Nothing,
@@ -65,15 +75,9 @@ impl Lookup {
 
     // DIFF(nginx): waiting requests get the response while it is received.
     /// Waits for the response of another request.
-    pub(crate) async fn follow(
-        &self,
-        r: &mut Request,
-        rules: &Rules,
-        fill: &Arc<Fill>,
-        timeout: Duration,
-    ) -> FollowOutcome {
-        let wire = r.wire().clone();
-        let is_head = r.method() == Method::Head;
+    pub(crate) async fn follow(self, fill: &Arc<Fill>, timeout: Duration) -> FollowOutcome {
+        let wire = self.r.wire().clone();
+        let is_head = self.r.method() == Method::Head;
         let waited = tokio::time::timeout(timeout, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
         let begun = match waited {
             Err(_) => return FollowOutcome::Late,
@@ -82,22 +86,17 @@ impl Lookup {
             Ok(Ok(Err(FillRefusal::Abandoned))) => return FollowOutcome::Again,
             Ok(Ok(Ok(begun))) => begun,
         };
-        match self.join(r, rules, fill, begun) {
+        match self.join(fill, begun) {
             Some(ready) => FollowOutcome::Ready(ready),
             None => FollowOutcome::Alone,
         }
     }
 
     /// Joins a fill, unless its response is of another variant or may not be used.
-    pub(crate) fn join(
-        &self,
-        r: &mut Request,
-        rules: &Rules,
-        fill: &Arc<Fill>,
-        begun: Arc<FillHead>,
-    ) -> Option<CachedResponse> {
+    pub(crate) fn join(self, fill: &Arc<Fill>, begun: Arc<FillHead>) -> Option<CachedResponse> {
+        let Self { r, cache, key, rules } = self;
         let meta = &begun.meta;
-        let of_this = || policy::variant(self.key, &meta.vary, &r.head, rules);
+        let of_this = || policy::variant(key, &meta.vary, &r.head, rules);
         if meta.variant.is_some_and(|variant| variant != of_this()) {
             return None;
         }
@@ -112,12 +111,12 @@ impl Lookup {
             Some(0) => Body::Empty,
             len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk)?)),
         };
-        self.cache.zone.counts.collapsed.add(1);
-        let facts = &mut r.upstream.cache;
-        (facts.status, facts.is_collapsed) = (Some(UpstreamCacheStatus::Hit), facts.forward.is_some());
-        facts.follows = true;
-        facts.age = Some(policy::current_age(&meta.lifetime, now));
-        facts.valid_until = Some(meta.lifetime.valid_until);
-        Some(CachedResponse { head: CachedHead(HeadSource::Begun(begun)), body })
+        cache.zone.counts.collapsed.add(1);
+        let facts = ServedFacts {
+            age: policy::current_age(&meta.lifetime, now),
+            valid_until: meta.lifetime.valid_until,
+            follows: true,
+        };
+        Some(CachedResponse { head: CachedHead(HeadSource::Begun(begun)), body, facts })
     }
 }

@@ -19,20 +19,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::Counter;
-use tw_cache::policy::{ForwardReason, Rules};
 use tw_cache::{EntryState, Key};
 use tw_http::Method;
 
-use super::Lookup;
 use super::background::BackgroundFetch;
-use super::cached_response::CachedResponse;
 use crate::http::cache::fill::{Fill, FillHead};
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
 use crate::http::cache::guard::hedge::HedgeOutcome;
-use crate::http::cache::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, CacheZone, JoinOutcome};
-use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::request::Request;
 
 tw_base::limits! {
@@ -45,8 +40,8 @@ tw_base::limits! {
 
 /// Fill whose response began before the disk answered.
 pub(crate) struct HedgeWinner {
-    fill: Arc<Fill>,
-    begun: Arc<FillHead>,
+    pub(crate) fill: Arc<Fill>,
+    pub(crate) begun: Arc<FillHead>,
 }
 
 /// Permission of a lookup to hedge, once.
@@ -66,22 +61,6 @@ impl LookupHedge {
             lock_age: settings.lock_age,
             is_open: Cell::new(true),
         }
-    }
-}
-
-impl Lookup {
-    /// Joins the fill that began to answer before the disk did, unless its response is not for this request.
-    pub(crate) fn join_hedge(
-        &self,
-        r: &mut Request,
-        rules: &Rules,
-        winner: HedgeWinner,
-    ) -> Option<CachedResponse> {
-        self.set_forwarded(r, UpstreamCacheStatus::Miss, ForwardReason::Miss);
-        let ready = self.join(r, rules, &winner.fill, winner.begun)?;
-        self.set_status(r, UpstreamCacheStatus::Miss);
-        r.upstream.cache.why = Some(MissReason::Hedged);
-        Some(ready)
     }
 }
 

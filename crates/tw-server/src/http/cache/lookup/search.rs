@@ -84,16 +84,17 @@ pub(crate) enum SearchOutcome {
 }
 
 /// Finds the entry of `wanted`, which is a variant if the main entry has `Vary`. Waits for the disk, or for the upstream server if
-/// that is faster and `hedge` permits it.
+/// that is faster and `hedge` permits it. The disk operations are added to `account`.
 pub(crate) async fn find(
-    r: &mut Request,
+    r: &Request,
     wanted: &EntryQuery<'_>,
     vary: Option<&Bytes>,
     hedge: Option<&LookupHedge>,
+    account: &mut Option<Account>,
 ) -> SearchOutcome {
     let mut found = FoundEntry::default();
     let winner = {
-        let (r, event_loop) = (&*r, &r.client().event_loop);
+        let event_loop = &r.client().event_loop;
         let search = EntrySearch {
             disk: &|| r.disk(),
             hot: event_loop.part(),
@@ -113,7 +114,7 @@ pub(crate) async fn find(
             }
         }
     };
-    let FoundEntry { entry, gone, account } = found;
+    let FoundEntry { entry, gone, account: part } = found;
     for gone in gone {
         match wanted.cache.disk_of(r).cloned() {
             // Its successor has the same file name: the file has to be gone before that is stored.
@@ -125,8 +126,9 @@ pub(crate) async fn find(
             _ => wanted.cache.remove_evicted(r, Some(gone)),
         }
     }
-    if let Some(account) = account {
-        r.costs.account.add_part(&account);
+    match (&mut *account, part) {
+        (Some(account), Some(part)) => account.add_part(&part),
+        (account, part) => *account = account.take().or(part),
     }
     match (winner, entry) {
         (Some(winner), _) => SearchOutcome::Hedged(winner),

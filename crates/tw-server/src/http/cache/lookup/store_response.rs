@@ -13,8 +13,9 @@ use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
 use tw_log::Level;
 
-use super::cached_response::{CachedResponse, serve_entry};
-use super::{Lookup, StorePermit};
+use super::cached_response::CachedResponse;
+use super::forward::{Lookup, StorePermit};
+use super::permission::forwarded_method;
 use crate::http::body::Body;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
@@ -62,7 +63,7 @@ impl Lookup {
     /// Returns the stored response that replaces this one of the upstream server.
     ///
     /// # Errors
-    /// Nothing does: the visit goes on.
+    /// Nothing does: the lookup goes on.
     pub(crate) fn replace_response(
         mut self: Box<Self>,
         r: &mut Request,
@@ -79,8 +80,11 @@ impl Lookup {
             && let Some(stale) = self.stale.clone()
             && let Some(leading) = self.lead.take()
         {
-            self.set_status(r, UpstreamCacheStatus::Revalidated);
-            return Ok(self.revalidated(r, settings, ignored_fields(ignored), stale, leading));
+            let (ready, refused) = self.revalidate(r, settings, ignored_fields(ignored), stale, leading);
+            let report = &mut r.upstream.cache.report;
+            report.why = refused.or(report.why);
+            report.serve(UpstreamCacheStatus::Revalidated, ready.facts);
+            return Ok(ready);
         }
         let failure = RetryOn::of_status(status);
         // By nginx's rules a response may replace that of a server that fails (stale-if-error), not one of a server that responds.
@@ -118,19 +122,21 @@ impl Lookup {
         if !may {
             return None;
         }
-        self.set_status(r, UpstreamCacheStatus::Stale);
-        Some(serve_entry(r, entry, age))
+        let ready = CachedResponse::of_entry(entry, age);
+        r.upstream.cache.report.serve(UpstreamCacheStatus::Stale, ready.facts);
+        Some(ready)
     }
 
-    /// Updates an entry that the upstream server has validated (304).
-    fn revalidated(
+    /// Updates an entry that the upstream server has validated (304). Returns its response, and the reason why the update is not
+    /// stored, if there is one.
+    fn revalidate(
         &self,
-        r: &mut Request,
+        r: &Request,
         settings: &CacheSettings,
         ignored: IgnoredFields,
         stale: Rc<OpenEntry>,
         leading: StorePermit,
-    ) -> CachedResponse {
+    ) -> (CachedResponse, Option<MissReason>) {
         let now = tw_rt::clock::unix().secs;
         let rules = &*settings.rules;
         let mut meta = stale.meta.clone();
@@ -159,14 +165,13 @@ impl Lookup {
         let lifetime = match freshened {
             Ok(lifetime) => lifetime,
             Err(why) => {
-                r.upstream.cache.why = Some(why);
                 // An entry that may not be stored any more is removed, unless that is because of this client only.
                 if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
                     let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
                     self.cache.remove_evicted(r, gone);
                 }
-                return serve_entry(r, Rc::new(stale.with(meta)), 0);
+                return (CachedResponse::of_entry(Rc::new(stale.with(meta)), 0), Some(why));
             }
         };
         meta.lifetime = lifetime;
@@ -182,7 +187,7 @@ impl Lookup {
             HeadRefresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
         }
         let age = policy::current_age(&lifetime, now);
-        serve_entry(r, Rc::new(stale.with(meta)), age)
+        (CachedResponse::of_entry(Rc::new(stale.with(meta)), age), None)
     }
 
     // DIFF(nginx): a response that is stored is not buffered for its client, so buffering need not be on.
@@ -209,9 +214,13 @@ impl Lookup {
         }
         let leading = self.lead.take()?;
         match self.prepare_entry(r, settings, ignored_fields(ignored), leading, stall_age) {
-            Ok(entry) => Some(StoreDecision::Entry(Box::new(entry))),
+            Ok(entry) => {
+                let report = &mut r.upstream.cache.report;
+                (report.is_stored, report.valid_until) = (true, Some(entry.meta.lifetime.valid_until));
+                Some(StoreDecision::Entry(Box::new(entry)))
+            }
             Err((leading, why)) => {
-                r.upstream.cache.why = Some(why);
+                r.upstream.cache.report.why = Some(why);
                 // The response to another request may be storable.
                 let is_of_request = why == NoStoreReason::Authorization.into();
                 leading.lead.give_up(if is_of_request {
@@ -226,7 +235,7 @@ impl Lookup {
 
     fn prepare_entry(
         &self,
-        r: &mut Request,
+        r: &Request,
         settings: &CacheSettings,
         ignored: IgnoredFields,
         leading: StorePermit,
@@ -248,7 +257,7 @@ impl Lookup {
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
-        let forwarded = ForwardedRequest { method: self.method(r, settings), head: &r.head };
+        let forwarded = ForwardedRequest { method: forwarded_method(r, settings), head: &r.head };
         let lifetime = match policy::may_store(&forwarded, &response, now, rules, &terms) {
             Ok(lifetime) => lifetime,
             Err(why) => return Err((leading, why.into())),
@@ -311,8 +320,6 @@ impl Lookup {
             Ok(size) => size,
             Err(why) => return Err((leading, why.into())),
         };
-        let facts = &mut r.upstream.cache;
-        (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));
         Ok(EntryResponse { cache: self.cache.clone(), leading, meta, disk, quota, stall_age })
     }
 }

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tw_cache::policy::{self, ForwardReason, UriOrigin};
+use tw_cache::policy::{self, UriOrigin};
 use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
@@ -17,17 +17,16 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::zone::{Cache, CacheUser};
-use crate::http::cache_info::UsedCache;
 use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
 /// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.
-pub(crate) async fn begin(r: &mut Request, settings: &CacheSettings) {
+/// Returns the cache, if the response tells about it or makes entries invalid.
+pub(crate) async fn prepare(r: &Request, settings: &CacheSettings) -> Option<Arc<Cache>> {
     if settings.status_field.is_none() && !settings.is_rfc9111() {
-        return;
+        return None;
     }
-    let Ok(Some(cache)) = settings.cache(r) else { return };
-    let cache = cache.clone();
+    let cache = settings.cache(r).ok()??.clone();
     if settings.is_rfc9111()
         && !r.method().is_safe()
         && let Some(disk) = r.disk().cloned()
@@ -37,8 +36,7 @@ pub(crate) async fn begin(r: &mut Request, settings: &CacheSettings) {
             let _ = part.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
         }
     }
-    let facts = &mut r.upstream.cache;
-    (facts.cache, facts.forward) = (Some(cache as Arc<dyn UsedCache>), Some(ForwardReason::Method));
+    Some(cache)
 }
 
 /// Invalidates the stored responses that the response to `r` makes invalid. Never waits: files are removed in the background.

@@ -119,7 +119,7 @@ impl Cache {
 /// Purges the responses that `r` names: by tags, by prefix, by its own key, or the whole cache. Returns the status of the
 /// response.
 pub(crate) async fn purge(
-    r: &mut Request,
+    r: &Request,
     settings: &CacheSettings,
     cache: &Arc<Cache>,
     text: &[u8],
@@ -142,7 +142,7 @@ pub(crate) async fn purge(
 
 /// Purges `scope` for `r`. The error is a status; its cause was logged.
 pub(crate) async fn run(
-    r: &mut Request,
+    r: &Request,
     cache: &Arc<Cache>,
     scope: &PurgeScope,
     mode: Purge,
