@@ -12,7 +12,7 @@ use tw_http::range::ByteRange;
 use tw_core::pools::Disks;
 use tw_disk::Disk;
 
-use super::cache::miss_reason::MissReason;
+use super::miss_reason::MissReason;
 
 /// Outcome of a cache lookup (`$upstream_cache_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

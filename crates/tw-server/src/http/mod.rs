@@ -47,6 +47,7 @@ mod lingering_close;
 mod local_future;
 mod log_file;
 mod memory_share;
+mod miss_reason;
 mod ocsp_stapling;
 pub mod proxy;
 mod random_id;

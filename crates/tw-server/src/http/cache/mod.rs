@@ -43,7 +43,6 @@ mod guard;
 mod lookup;
 mod members;
 mod metrics;
-pub mod miss_reason;
 mod purge;
 pub mod settings;
 mod store;
@@ -65,7 +64,7 @@ pub use members::state::{MemberSnapshot, MemberState};
 pub use metrics::METRICS;
 pub use metrics::fleet::{FLEET_METRICS, write_fleets};
 pub use metrics::{CacheSnapshot, ResponseTotals};
-pub use miss_reason::MissReason;
+pub use crate::http::miss_reason::MissReason;
 pub use purge::invalidate::discard;
 pub(crate) use purge::invalidate::invalidate;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
@@ -102,4 +101,7 @@ tw_base::limits! {
     use members::group::LIMITS;
     use upkeep::member::LIMITS;
     use store::segments::LIMITS;
+    use store::segments::append::LIMITS;
+    use store::segments::device::LIMITS;
+    use store::segments::free::LIMITS;
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
-use crate::http::cache::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::forward_head::ForwardRules;
 use crate::http::request::Request;

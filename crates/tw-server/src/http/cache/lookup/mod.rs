@@ -28,7 +28,7 @@ mod target;
 
 use std::sync::Arc;
 
-use super::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use super::purge;
 use super::settings::{CacheSettings, SentBody};
 use super::zone::{Cache, CacheUser};

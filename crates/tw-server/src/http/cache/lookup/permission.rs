@@ -4,7 +4,7 @@ use tw_cache::Key;
 use tw_cache::policy::{self, NoStoreReason};
 use tw_http::{Known, Method};
 
-use crate::http::cache::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::Cache;
 use crate::http::request::Request;

@@ -30,7 +30,7 @@ use super::target::LookupTarget;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::{Continuation, Fill, take_continuation};
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
-use crate::http::cache::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::stats::begin_hit;

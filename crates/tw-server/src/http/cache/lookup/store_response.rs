@@ -21,7 +21,7 @@ use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
 use crate::http::cache::guard::background::FetchPurpose;
 use crate::http::cache::guard::quota::QuotaClaim;
-use crate::http::cache::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::store::NewEntry;
 use crate::http::cache::time::seconds;

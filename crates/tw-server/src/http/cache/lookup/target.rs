@@ -8,7 +8,7 @@ use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 use tw_log::{Level, Text};
 
-use crate::http::cache::miss_reason::MissReason;
+use crate::http::miss_reason::MissReason;
 use crate::http::cache::purge::invalidate;
 use crate::http::cache::settings::purge_rule::{PurgeRequest, PurgeTarget};
 use crate::http::cache::settings::{CacheSettings, SentBody};

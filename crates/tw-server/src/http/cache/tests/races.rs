@@ -91,3 +91,55 @@ fn update_of_a_file_that_is_gone_is_no_failure() {
         assert!(process.held().index.peek(key(0)).is_none(), "and the entry is gone, too");
     });
 }
+
+/// A scan adds the rows of a segment some time after it has read them. `is_marked_first` if the record is marked as removed before its row
+/// is added.
+fn record_stays_removed(is_marked_first: bool) {
+    STORE.set(LOG);
+    let (sim, truth, pool) = (new_sim(1), Truth::default(), Pool::new("sim", 1, 1000).unwrap());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        for page in 0..3 {
+            process.store(process.begin(&truth, page)).await;
+        }
+        drop(process);
+        sim.restart(Loss::Nothing);
+        let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
+        let (store, context) = (&process.cache.zone.store, process.cache.context(&process.disk));
+        let mut scan = Default::default();
+        let part = store.scan(context, &mut scan).await.unwrap().unwrap();
+        let add_all = async || {
+            for entry in &part.entries {
+                let _ = store.admit(context, entry).await.unwrap();
+            }
+        };
+        add_all().await;
+        let index = &process.held().index;
+        assert!((0..3).all(|page| index.peek(key(page)).is_some()));
+        let gone = index.remove(key(1)).unwrap();
+        if is_marked_first {
+            store.remove(context, gone).await.unwrap();
+            add_all().await;
+        } else {
+            add_all().await;
+            assert!(index.peek(key(1)).is_some());
+            store.remove(context, gone).await.unwrap();
+        }
+        assert!(index.peek(key(1)).is_none());
+        assert!(index.peek(key(0)).is_some() && index.peek(key(2)).is_some());
+        while let Some(part) = store.scan(context, &mut scan).await {
+            part.unwrap();
+        }
+        process.compare(&sim).unwrap();
+    });
+}
+
+#[test]
+fn scan_does_not_bring_back_a_record_that_was_removed() {
+    record_stays_removed(true);
+}
+
+#[test]
+fn record_that_a_scan_has_brought_back_is_removed_with_its_mark() {
+    record_stays_removed(false);
+}

@@ -23,7 +23,8 @@ use tw_cache::segment::{
 use tw_cache::{Commit, Key, Move, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, DiskError, JobClass, JobSource, WriteBack};
 
-use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
+use super::lease::LeasedBytes;
+use super::{OpenSegment, SegmentStore, no_room};
 use crate::http::cache::store::context::AppendTarget;
 use crate::http::cache::time::seconds;
 
@@ -32,7 +33,7 @@ const ROWS_PER_TURN: usize = 1024;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub(super) const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of responses that are written into a segment by one job, or one response if it is larger.
     const BATCH_SIZE: u64 = 1 << 20, bytes, "the others wait for the next one";

@@ -27,13 +27,14 @@ use tw_disk::{
 };
 use tw_log::Text;
 
+use super::lease::{LeasedBytes, SlotLease};
 use super::{OpenSegment, OpenedSegment, Segment, SegmentStore, no_room, read_up_to};
 use crate::http::cache::cache_path::CachePath;
 use crate::http::cache::cache_path::device_format::objection;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub(super) const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time for which the place of a segment on a block device is not used again, so that responses from it can be sent.
     const SLOT_REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(10) }, time,
@@ -93,28 +94,6 @@ pub(crate) const NOTE_MAX: usize = 4096 + NUMBER_LEN + 2;
 struct RestingSlot {
     since: Instant,
     lease: SlotLease,
-}
-
-/// Lease of a slot: it is not used again as long as somebody else has one. Writes keep theirs until they have ended.
-#[derive(Clone, Default)]
-pub(super) struct SlotLease(Arc<()>);
-
-/// Bytes of a write, with a lease.
-pub(super) struct LeasedBytes<B> {
-    bytes: B,
-    _lease: SlotLease,
-}
-
-impl<B> LeasedBytes<B> {
-    pub(super) fn new(bytes: B, lease: &SlotLease) -> Self {
-        Self { bytes, _lease: lease.clone() }
-    }
-}
-
-impl<B: AsRef<[u8]>> AsRef<[u8]> for LeasedBytes<B> {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
 }
 
 /// Path of the file with the number of the device.
@@ -223,7 +202,7 @@ impl DevicePlace {
         let mut resting = self.resting.lock();
         let may_use = resting.get(&slot).is_none_or(|rest| {
             let is_over = now.saturating_duration_since(rest.since) >= SLOT_REST;
-            is_over && Arc::strong_count(&rest.lease.0) == 1
+            is_over && rest.lease.is_last()
         });
         if may_use {
             resting.remove(&slot);

@@ -17,7 +17,7 @@ const ROWS_PER_TURN: usize = 256;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub(super) const LIMITS;
+    pub(crate) const LIMITS;
 
     /// One part in so many of a segment is gained when it is freed, however much of it was used.
     const GAIN_SHARE: u64 = 2, count, "further responses in it are evicted";

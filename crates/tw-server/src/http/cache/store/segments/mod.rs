@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! append   records wait in a queue; one task at a time writes them, many with one job, and adds their entries
-//! record   reading, updating and removing one record
+//! record_store  what a store does, by records
+//! record   reading one record, and marking it as removed
 //! free     the oldest segment is removed; responses that were used since they were written are copied before
 //! writer   one response on its way into a record
 //! load     tables of segments, or scans of their records
@@ -12,11 +13,14 @@
 //! A segment is removed whole. Readers that have it open read on, so no response gets bytes of another. Numbers of segments
 //! grow, and no process appends to a segment of another one.
 
-mod append;
-mod device;
-mod free;
+pub(crate) mod append;
+pub(crate) mod device;
+pub(crate) mod free;
+mod lease;
 mod load;
+mod marks;
 mod record;
+mod record_store;
 mod scan;
 mod writer;
 
@@ -40,12 +44,13 @@ use crate::http::cache::time::seconds;
 use crate::http::local_future::boxed;
 
 use super::turn::CommitTurns;
-use device::{DevicePlace, LeasedBytes, SlotLease};
-use scan::ScannedSegment;
+use append::AppendQueue;
+use device::DevicePlace;
+use lease::{LeasedBytes, SlotLease};
+use marks::ScanMarks;
 
 pub(crate) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
-pub(crate) use append::AppendQueue;
 pub(crate) use free::FreedSegment;
 pub(crate) use record::is_body_whole;
 pub(crate) use scan::SegmentScan;
@@ -62,9 +67,6 @@ tw_base::limits! {
     const OPEN_SEGMENTS_MAX: usize = 1024, count, "the one that was not read for longest is closed";
     /// Keys that are remembered for each segment whose records were removed and may come back after a power cut.
     const UNSYNCED_KEYS_MAX: usize = 1024, count, "a purge of any key waits until the disk has the whole segment";
-    use append::LIMITS;
-    use device::LIMITS;
-    use free::LIMITS;
 }
 
 /// Segments of one cache.
@@ -82,11 +84,10 @@ pub(crate) struct SegmentStore {
     direct_refused: AtomicBool,
     known: FatalMutex<KnownSegments>,
     listed: OnceCell<()>,
-    pub(crate) queue: AppendQueue,
+    queue: AppendQueue,
     /// Turns of fills, which go on when the permit of a record ends whose task does not do so itself.
     turns: CommitTurns,
-    /// Segment whose records a scan adds to the index.
-    scanned: FatalMutex<Option<ScannedSegment>>,
+    marks: ScanMarks,
     /// Number of segments that are being freed.
     freeing: AtomicUsize,
     random: RandomState,
@@ -203,7 +204,7 @@ impl SegmentStore {
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
             turns,
-            scanned: FatalMutex::default(),
+            marks: ScanMarks::default(),
             freeing: AtomicUsize::new(0),
             random: RandomState::new(),
         })

@@ -1,17 +1,11 @@
 //! Scan at a start: the records of all segments are added to the index, one segment after another.
 //!
-//! Rows are read before they are added, and entries leave the index meanwhile. A record that is marked as removed in between must not
-//! come back: the marks of the segment that is being added are remembered, and both sides look after they have changed something.
-//!
-//! ```text
-//! scan:    rows are read ─► entry is added ─► was it marked? ─► then the entry is removed
-//! removal: entry leaves the index ─► record is marked ─► mark is remembered ─► is there an entry again? ─► it is removed
-//! ```
+//! Rows are read before they are added, and entries leave the index meanwhile; [`ScanMarks`](super::marks::ScanMarks) keeps their records from coming back.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use tw_cache::segment::SegmentRow;
-use tw_cache::{Index, Key, LoadedRecord, Progress, RecordOutcome, ScanCursor, SegmentAddress};
+use tw_cache::{LoadedRecord, Progress, RecordOutcome, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 
 use super::SegmentStore;
@@ -35,13 +29,6 @@ pub(crate) struct SegmentScan {
 struct SegmentFloor {
     number: u32,
     sequence: u64,
-}
-
-/// Segment whose records a scan adds.
-pub(super) struct ScannedSegment {
-    number: u32,
-    /// Blocks of the records that were marked as removed since its rows were read.
-    marked: HashSet<u32>,
 }
 
 impl SegmentStore {
@@ -69,7 +56,7 @@ impl SegmentStore {
             scan.is_over = true;
             return Some(Ok(ScanPart { kind: ScanPartKind::EndOfSegments, ..ScanPart::default() }));
         };
-        *self.scanned.lock() = Some(ScannedSegment { number, marked: HashSet::new() });
+        self.marks.begin(number);
         let mut account = Account::new(JobClass::Scan, JobSource::of(cx.place.dir.to_bytes()));
         let SegmentTable { rows, damage } = match self.table(cx.disk, &mut account, number).await {
             Ok(table) => table,
@@ -87,7 +74,7 @@ impl SegmentStore {
 
     /// Ends a scan: entries of a snapshot whose records no segment has are removed.
     async fn end_scan(&self, held: &ZoneIndex, scan: &SegmentScan) {
-        *self.scanned.lock() = None;
+        self.marks.end();
         if scan.has_failed {
             return;
         }
@@ -132,28 +119,9 @@ impl SegmentStore {
                 Admission::Outdated { gone, is_added }
             }
         };
-        if self.is_marked(address) {
+        if self.marks.has(address) {
             held.index.remove_missing_record(row.key, address);
         }
         admission
-    }
-
-    /// Notes that a record is marked as removed. An entry that a scan has made of it in the meantime is removed.
-    pub(super) fn note_marked(&self, index: Option<&Index>, key: Key, address: SegmentAddress) {
-        {
-            let mut scanned = self.scanned.lock();
-            let Some(scanned) = scanned.as_mut().filter(|scanned| scanned.number == address.segment) else {
-                return;
-            };
-            scanned.marked.insert(address.block);
-        }
-        if let Some(index) = index {
-            index.remove_missing_record(key, address);
-        }
-    }
-
-    fn is_marked(&self, address: SegmentAddress) -> bool {
-        let scanned = self.scanned.lock();
-        scanned.as_ref().is_some_and(|s| s.number == address.segment && s.marked.contains(&address.block))
     }
 }
