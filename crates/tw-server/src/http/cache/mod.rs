@@ -15,8 +15,9 @@
 //! | `upkeep` | background work: loading, room, sweeps, snapshots, quotas |
 //! | `metrics` | numbers for metrics, the API and the status page |
 //! | `settings` | directives of locations |
-//! | `members` | cache of several directories |
+//! | `open` | declaration of caches, and the reading of their purges before the first use |
 //! | `zone` | a cache and its contents, which outlive configurations |
+//! | `members` | common state of a cache of several directories |
 //! | `fill` | response on its way into the cache, and to the clients that follow it |
 //! | `store` | files and segments on the disk |
 //! | `entry` | open entries of a loop |
@@ -43,6 +44,7 @@ mod guard;
 mod lookup;
 mod members;
 mod metrics;
+mod open;
 mod purge;
 pub mod settings;
 mod store;
@@ -98,7 +100,7 @@ tw_base::limits! {
     use upkeep::snapshot::LIMITS;
     use zone::LIMITS;
     use cache_path::member_path::LIMITS;
-    use members::group::LIMITS;
+    use open::group::LIMITS;
     use upkeep::member::LIMITS;
     use store::segments::LIMITS;
     use store::segments::append::LIMITS;

@@ -7,8 +7,8 @@ use tw_disk::{Disk, DiskError};
 use tw_log::Level;
 
 use super::{PurgeOutcome, PurgeScope};
-use crate::http::cache::members::group::SAVE_MAX;
 use crate::http::cache::members::{MemberFuture, Members, all};
+use crate::http::cache::open::group::SAVE_MAX;
 use crate::http::cache::zone::{Cache, CacheUser};
 
 impl Cache {
@@ -16,7 +16,7 @@ impl Cache {
     /// member that does not answer gets it later.
     pub(crate) async fn purge_members(
         &self,
-        members: &Members,
+        members: &Members<Cache>,
         disk: &Disk,
         scope: &PurgeScope,
         mode: Purge,
@@ -51,7 +51,7 @@ impl Cache {
 
     async fn purge_key_of_members(
         &self,
-        members: &Members,
+        members: &Members<Cache>,
         disk: &Disk,
         key: Key,
         mode: Purge,
@@ -83,7 +83,7 @@ impl Cache {
                     was_there |= held.index.purge(key).gone.is_some() | member.remove_fill(key);
                 }
             }
-            let failed = |members: &Members| -> u64 {
+            let failed = |members: &Members<Cache>| -> u64 {
                 members.list.iter().map(|member| member.zone.member.failed_purges.load(Relaxed)).sum()
             };
             let before = failed(members);

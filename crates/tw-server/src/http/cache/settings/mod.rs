@@ -19,7 +19,8 @@ use tw_http::{Framing, Method};
 use super::cache_path::RawCachePath;
 use super::guard::background::BACKGROUND_MAX;
 use super::guard::quota::QuotaClaim;
-use super::zone::{self, Cache, Caches};
+use super::zone::{Cache, Caches};
+use super::open;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 use crate::protocol::Resolve;
@@ -230,7 +231,7 @@ impl CacheSettings {
     ) -> Result<Self, ConfError> {
         let caches = match outer {
             Some(outer) => outer.caches.clone(),
-            None => Arc::new(zone::declare(raw.paths, cx)?),
+            None => Arc::new(open::declare(raw.paths, cx)?),
         };
         let which = match raw.zone.take() {
             Some(word) if &*word.bytes == b"off" => CacheChoice::Off,

@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
-use tw_core::pools::Disks;
-use tw_disk::Disk;
 
-use super::Cache;
-use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit, UpstreamCacheStatus, UsedCache};
+use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit, UpstreamCacheStatus};
 use crate::http::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
@@ -49,6 +46,23 @@ impl ResponseStats {
         self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
     }
 
+    /// Records the time of a hit on the loop of number `index`, in nanoseconds.
+    pub(crate) fn record_hit(&self, index: usize, from: HitFrom, ns: u64) {
+        self.set(index).times[from as usize].record_ns(ns);
+    }
+
+    /// Counts the bytes of a response on the loop of number `index`.
+    pub(crate) fn count_bytes(&self, index: usize, response: CountedResponse) {
+        let CountedResponse { status, bytes, is_collapsed } = response;
+        if bytes > 0 {
+            let set = self.set(index);
+            set.bytes[status as usize].fetch_add(bytes, Relaxed);
+            if is_collapsed {
+                set.collapsed_bytes.fetch_add(bytes, Relaxed);
+            }
+        }
+    }
+
     /// Times of hits until their first byte was sent.
     pub(crate) fn times(&self, from: HitFrom) -> Snapshot {
         let mut times = Snapshot::empty();
@@ -64,28 +78,6 @@ impl ResponseStats {
     /// Bytes of the bodies of collapsed requests.
     pub(crate) fn collapsed_bytes(&self) -> u64 {
         self.sets().map(|set| set.collapsed_bytes.load(Relaxed)).sum()
-    }
-}
-
-impl UsedCache for Cache {
-    fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
-        Self::own_disk(self, disks)
-    }
-
-    fn record_hit(&self, index: usize, from: HitFrom, ns: u64) {
-        self.zone.stats.set(index).times[from as usize].record_ns(ns);
-    }
-
-    fn count_response(&self, index: usize, response: CountedResponse) {
-        let CountedResponse { status, bytes, is_collapsed } = response;
-        self.zone.counts.by_status[status as usize].add(1);
-        if bytes > 0 {
-            let set = self.zone.stats.set(index);
-            set.bytes[status as usize].fetch_add(bytes, Relaxed);
-            if is_collapsed {
-                set.collapsed_bytes.fetch_add(bytes, Relaxed);
-            }
-        }
     }
 }
 
