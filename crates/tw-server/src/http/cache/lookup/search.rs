@@ -27,7 +27,7 @@ use crate::http::cache::store::place::{StoredAt, StoredPlace, is_same, on_disk};
 use crate::http::cache::store::{EntryRead, ReadEntry, Store, valid_until};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::damage::CheckedEntry;
-use crate::http::cache::zone::{Cache, Permission};
+use crate::http::cache::zone::Cache;
 use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
 use crate::http::request::Request;
 
@@ -291,25 +291,23 @@ impl EntrySearch<'_> {
     ) -> Option<OpenEntry> {
         let EntryQuery { cache, key, .. } = *wanted;
         let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
-        let permit = match cache.permission(key, self.log) {
-            Permission::Given(permit) => permit,
-            Permission::Refused => return None,
-        };
         let sequence = known.map(|known| known.sequence);
         let address = known.and_then(|known| known.address);
         let place = StoredAt::of(&cache.place, key, address);
         let account = out.account.insert(self.account.part(JobClass::Hit, place.source()));
-        let mut found = self.read(disk, wanted, account, &place).await;
-        if let Ok((EntryRead::Damaged(FormatError::Checksum | FormatError::StateChecksum), _)) = &found
-            && place.is_file()
-        {
-            // Its head may just be rewritten after a validation.
-            found = self.read(disk, wanted, account, &place).await;
-        }
-        if let Some(permit) = permit {
-            permit.finish(account, &found);
-        }
-        match found {
+        let read = async |account: &mut Account| {
+            let found = self.read(disk, wanted, account, &place).await;
+            match &found {
+                // Its head may just be rewritten after a validation.
+                Ok((EntryRead::Damaged(FormatError::Checksum | FormatError::StateChecksum), _))
+                    if place.is_file() =>
+                {
+                    self.read(disk, wanted, account, &place).await
+                }
+                _ => found,
+            }
+        };
+        match cache.read_guarded(key, account, self.log, read).await? {
             // Two texts may have the same key, a hash.
             Ok((EntryRead::Entry(read), _)) if *read.meta.key_text != *wanted.text => None,
             Ok((EntryRead::Entry(read), check)) => Some(open_entry(held, known, *read, check)),

@@ -13,7 +13,7 @@ use crate::http::cache::guard::breaker::{BreakerChange, DiskOutcome, PAUSE_MIN, 
 
 /// Permit for operations on one entry. Without a result, because nobody waits for it any more, they count as slow if they were, and
 /// otherwise as ended without the disk.
-pub(crate) struct DiskPermit<'a> {
+struct DiskPermit<'a> {
     cache: &'a Cache,
     slow: Duration,
     log: &'a dyn Fn(Level, fmt::Arguments<'_>),
@@ -23,7 +23,7 @@ pub(crate) struct DiskPermit<'a> {
 
 impl DiskPermit<'_> {
     /// Notes the result of the operations of `by`.
-    pub(crate) fn finish<T>(mut self, account: &Account, result: &Result<T, DiskError>) {
+    fn finish<T>(mut self, account: &Account, result: &Result<T, DiskError>) {
         self.result = Some(match result {
             Err(error) if is_failure(error) => Some(DiskOutcome::Failed),
             _ if account.is_inline() => None,
@@ -43,29 +43,27 @@ impl Drop for DiskPermit<'_> {
     }
 }
 
-/// Permit to read an entry from the disk.
-pub(crate) enum Permission<'a> {
-    /// The entry may be read; without a breaker nothing is counted.
-    Given(Option<DiskPermit<'a>>),
-    /// The disk is left alone.
-    Refused,
-}
-
 impl Cache {
-    /// Asks the breaker whether the entry with this key may be read from the disk.
-    pub(crate) fn permission<'a>(
-        &'a self,
+    /// Reads the entry with this key from the disk by `read`, which gets `account`, unless the breaker leaves the disk alone: then
+    /// returns `None`. Without a breaker nothing is counted.
+    pub(crate) async fn read_guarded<T>(
+        &self,
         key: Key,
-        log: &'a dyn Fn(Level, fmt::Arguments<'_>),
-    ) -> Permission<'a> {
-        let Some(slow) = self.slow() else { return Permission::Given(None) };
+        account: &mut Account,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
+        read: impl AsyncFnOnce(&mut Account) -> Result<T, DiskError>,
+    ) -> Option<Result<T, DiskError>> {
+        let Some(slow) = self.slow() else { return Some(read(account).await) };
         let now = tw_rt::clock::now();
         let admission = self.zone.breaker.begin(key, slow, now);
         self.report_breaker(admission.change, log);
         if !admission.is_admitted {
-            return Permission::Refused;
+            return None;
         }
-        Permission::Given(Some(DiskPermit { cache: self, slow, log, began: now, result: None }))
+        let permit = DiskPermit { cache: self, slow, log, began: now, result: None };
+        let result = read(account).await;
+        permit.finish(account, &result);
+        Some(result)
     }
 
     /// Returns true if a response with this key may be stored.

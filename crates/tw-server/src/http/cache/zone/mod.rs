@@ -49,7 +49,6 @@ use crate::event_loop::Loop;
 use crate::http::request::Request;
 use stats::ResponseStats;
 
-pub(crate) use disk_permit::Permission;
 pub(crate) use fill_lead::{FillLead, JoinOutcome};
 
 /// Number of locks of the fills of a cache.
