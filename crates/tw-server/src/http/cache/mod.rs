@@ -55,6 +55,7 @@ mod upkeep;
 mod writer;
 mod zone;
 
+pub use crate::http::miss_reason::MissReason;
 pub use cache_path::device_format::{FormattedDevice, check_device, format_device};
 pub(crate) use entry::open_entries::OpenEntries;
 pub(crate) use lookup::cache_headers::set_cache_headers;
@@ -66,7 +67,6 @@ pub use members::state::{MemberSnapshot, MemberState};
 pub use metrics::METRICS;
 pub use metrics::fleet::{FLEET_METRICS, write_fleets};
 pub use metrics::{CacheSnapshot, ResponseTotals};
-pub use crate::http::miss_reason::MissReason;
 pub use purge::invalidate::discard;
 pub(crate) use purge::invalidate::invalidate;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
-use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::forward_head::ForwardRules;
+use crate::http::miss_reason::MissReason;
 use crate::http::request::Request;
 
 /// Adds both to the head of a response to `r`, stored or not.

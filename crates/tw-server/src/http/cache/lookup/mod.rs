@@ -28,12 +28,12 @@ mod target;
 
 use std::sync::Arc;
 
-use crate::http::miss_reason::MissReason;
 use super::purge;
 use super::settings::{CacheSettings, SentBody};
 use super::zone::{Cache, CacheUser};
 use crate::http::cache_info::{CacheReport, UsedCache};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
+use crate::http::miss_reason::MissReason;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
 use serve_hit::serve_hit;

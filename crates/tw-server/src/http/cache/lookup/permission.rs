@@ -4,9 +4,9 @@ use tw_cache::Key;
 use tw_cache::policy::{self, NoStoreReason};
 use tw_http::{Known, Method};
 
-use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::Cache;
+use crate::http::miss_reason::MissReason;
 use crate::http::request::Request;
 
 /// Checks that the request and the disk permit the response to be stored under `key`. If not, other requests do not wait for it.

@@ -26,8 +26,8 @@ use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::place::{StoredAt, StoredPlace, is_same, on_disk};
 use crate::http::cache::store::{EntryRead, ReadEntry, Store, valid_until};
 use crate::http::cache::time::seconds;
-use crate::http::cache::zone::damage::CheckedEntry;
 use crate::http::cache::zone::Cache;
+use crate::http::cache::zone::damage::CheckedEntry;
 use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
 use crate::http::request::Request;
 

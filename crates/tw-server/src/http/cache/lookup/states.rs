@@ -1,11 +1,11 @@
 //! Lookup of one request as a state machine. It only reads the request; its result is one value.
 //!
 //! ```text
-//!   ┌──────────────────── again ─────────────────────┐
-//!   ▼                                                │
-//! Search ─► Found ── fresh, or stale is allowed ─────┼─► Done: a response of the cache
-//!   │         └ stale ─► Fetch ─► Follow ────────────┴─► Done: the response of another request
-//!   └─► Missed ────────────┘ └─────────────────────────► Done: the request is forwarded, with the permit to store
+//! Search ─► Candidate ─── fresh, or stale and allowed ──► Done: a response of the cache
+//!  ▲  │         └─ stale ──► Fetch ─► Follow ───────────► Done: the response of another request
+//!  │  └───► Missed ─────────►  │        │
+//!  │                           └────────┼───────────────► Done: the request is forwarded, with the permit to store
+//!  └─────────── again ──────────────────┘
 //! ```
 
 use std::rc::Rc;
@@ -30,12 +30,12 @@ use super::target::LookupTarget;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::{Continuation, Fill, take_continuation};
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
-use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::stats::begin_hit;
 use crate::http::cache::zone::{Cache, FillLead, JoinOutcome};
 use crate::http::cache_info::{CacheReport, PendingHit, UpstreamCacheStatus};
+use crate::http::miss_reason::MissReason;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 
@@ -63,7 +63,7 @@ pub(crate) enum LookupResult {
 enum LookupState {
     /// The entry, or a fill that is complete, is searched for.
     Search,
-    Found(FoundEntry),
+    Candidate(CandidateEntry),
     /// There is no entry.
     Missed,
     /// The response is to be fetched for the cache.
@@ -74,7 +74,7 @@ enum LookupState {
 }
 
 /// Entry that was found.
-struct FoundEntry {
+struct CandidateEntry {
     entry: Rc<OpenEntry>,
     state: FoundState,
     hit: PendingHit,
@@ -149,7 +149,7 @@ impl<'a> LookupRun<'a> {
         let decision = loop {
             state = match state {
                 LookupState::Search => self.search().await,
-                LookupState::Found(found) => self.use_entry(found),
+                LookupState::Candidate(found) => self.use_entry(found),
                 LookupState::Missed => self.miss(),
                 LookupState::Fetch => self.fetch(),
                 LookupState::Follow(fill) => self.follow(&fill).await,
@@ -235,7 +235,7 @@ impl<'a> LookupRun<'a> {
             let usage = state.usage(&entry.meta, self.r, now, &self.settings.rules);
             if matches!(usage, Reuse::Fresh { .. } | Reuse::Accepted { .. })
                 && let LookupState::Done(LookupDecision::Serve(ready)) =
-                    self.use_entry(FoundEntry { entry, state, hit })
+                    self.use_entry(CandidateEntry { entry, state, hit })
             {
                 self.other_member = Some(self.target.cache.clone());
                 return Some(ready);
@@ -249,7 +249,7 @@ impl<'a> LookupRun<'a> {
     async fn search(&mut self) -> LookupState {
         let hit = self.begin_hit();
         let found = match self.find_entry().await {
-            SearchOutcome::Entry(entry, state) => Some(FoundEntry { entry, state, hit }),
+            SearchOutcome::Entry(entry, state) => Some(CandidateEntry { entry, state, hit }),
             SearchOutcome::Nothing => None,
             SearchOutcome::Hedged(winner) => return self.join_hedge(winner),
         };
@@ -269,7 +269,7 @@ impl<'a> LookupRun<'a> {
                 RecentFill::Stored => return LookupState::Search,
             }
         }
-        found.map_or(LookupState::Missed, LookupState::Found)
+        found.map_or(LookupState::Missed, LookupState::Candidate)
     }
 
     /// Finds the entry of this request, main or variant.
@@ -308,8 +308,8 @@ impl<'a> LookupRun<'a> {
     }
 
     /// Serves an entry, or keeps it for a failure of the upstream server or for validation.
-    fn use_entry(&mut self, found: FoundEntry) -> LookupState {
-        let FoundEntry { entry, state, hit } = found;
+    fn use_entry(&mut self, found: CandidateEntry) -> LookupState {
+        let CandidateEntry { entry, state, hit } = found;
         let (r, settings) = (self.r, self.settings);
         let now = tw_rt::clock::unix().secs;
         self.confirm_quota(&entry);

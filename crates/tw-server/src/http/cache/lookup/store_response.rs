@@ -21,7 +21,6 @@ use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
 use crate::http::cache::guard::background::FetchPurpose;
 use crate::http::cache::guard::quota::QuotaClaim;
-use crate::http::miss_reason::MissReason;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::store::NewEntry;
 use crate::http::cache::time::seconds;
@@ -30,6 +29,7 @@ use crate::http::cache::writer::{BodyOrigin, FillLog, FillTask, FillWriter, Head
 use crate::http::cache::zone::Cache;
 use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::header_names::IgnoredHeaders;
+use crate::http::miss_reason::MissReason;
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 

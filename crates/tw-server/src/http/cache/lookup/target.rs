@@ -8,12 +8,12 @@ use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 use tw_log::{Level, Text};
 
-use crate::http::miss_reason::MissReason;
 use crate::http::cache::purge::invalidate;
 use crate::http::cache::settings::purge_rule::{PurgeRequest, PurgeTarget};
 use crate::http::cache::settings::{CacheSettings, SentBody};
 use crate::http::cache::zone::Cache;
 use crate::http::cache_info::CacheReport;
+use crate::http::miss_reason::MissReason;
 use crate::http::request::Request;
 
 /// Bytes of a key that needs no second allocation.

@@ -96,7 +96,12 @@ impl CacheGroup {
     }
 
     /// Notes that a member has answered, and what it has.
-    pub(super) fn unite_found(&self, member: &Cache, found: &Result<DirectoryFiles, DiskError>, purges: &Purges) {
+    pub(super) fn unite_found(
+        &self,
+        member: &Cache,
+        found: &Result<DirectoryFiles, DiskError>,
+        purges: &Purges,
+    ) {
         if let Ok(files) = found {
             self.unite_purges(files, purges);
         }

@@ -10,12 +10,12 @@ use tw_cache::{
 };
 use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource, OpenOptions};
 
+use super::commit::CommitWaiters;
 use super::context::{StoreContext, ZoneIndex};
 use super::files::{FileScan, FileStore};
 use super::place::{HEAD_READ, StoredAt, ValidatedFile};
 use super::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
 use super::segments::{DeviceContentUse, DeviceNumber, FreedSegment, SegmentScan, SegmentStore};
-use super::turn::CommitTurns;
 use super::{
     Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart, Store,
     StoreWriter,
@@ -31,7 +31,7 @@ pub(crate) struct EntryStore {
     pub(super) files: FileStore,
     /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
     pub(super) segments: Option<SegmentStore>,
-    pub(super) turns: CommitTurns,
+    pub(super) waiters: CommitWaiters,
 }
 
 /// Progress of a scan: the segments come first, because of two responses with one key the younger one is known then.
@@ -45,9 +45,9 @@ pub(crate) struct StoreScan {
 impl EntryStore {
     /// Creates the store of a cache.
     pub(crate) fn of(place: &CachePath) -> Self {
-        let turns = CommitTurns::default();
-        let (files, segments) = (FileStore::new(turns.clone()), SegmentStore::of(place, turns.clone()));
-        Self { files, segments, turns }
+        let waiters = CommitWaiters::default();
+        let (files, segments) = (FileStore::new(waiters.clone()), SegmentStore::of(place, waiters.clone()));
+        Self { files, segments, waiters }
     }
 
     /// Number of files that were removed, or are about to be.

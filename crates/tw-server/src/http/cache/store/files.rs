@@ -13,10 +13,10 @@ use tw_cache::format::Meta;
 use tw_cache::{Commit, Key, LoadOutcome, LoadedEntry, RemovedEntry, StoredEntry};
 use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, OpenOptions};
 
+use super::commit::CommitWaiters;
 use super::context::StoreContext;
 use super::encoding::StoredFile;
 use super::place::{FilePlace, ValidatedFile, is_same, on_disk};
-use super::turn::CommitTurns;
 use super::{
     Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry,
     ScanPart, Store,
@@ -35,13 +35,13 @@ pub(crate) struct FileStore {
     removals: AtomicU64,
     /// Complete files on their way to their paths.
     puts: PutQueue,
-    turns: CommitTurns,
+    waiters: CommitWaiters,
 }
 
 impl FileStore {
     /// Creates the state of a cache.
-    pub(super) fn new(turns: CommitTurns) -> Self {
-        Self { turns, ..Self::default() }
+    pub(super) fn new(waiters: CommitWaiters) -> Self {
+        Self { waiters, ..Self::default() }
     }
 
     /// Number of files that were removed, or are about to be.

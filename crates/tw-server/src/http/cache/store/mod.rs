@@ -8,6 +8,7 @@
 //! [`Store`] says what a store does. Both kinds implement it, and so does [`EntryStore`], which has both and chooses between them;
 //! only this folder knows which of the two a cache has.
 
+mod commit;
 pub(crate) mod context;
 mod encoding;
 mod entry_store;
@@ -18,7 +19,6 @@ pub(crate) mod place;
 pub(crate) mod record_snapshot;
 mod refresh;
 pub(crate) mod segments;
-mod turn;
 
 use std::ffi::CString;
 

@@ -8,11 +8,11 @@ use tw_cache::{Claim, Key, RemovedEntry};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 use tw_log::Level;
 
+use super::commit::commit_over;
 use super::context::StoreContext;
 use super::encoding::prefix;
 use super::files::temp_file::WRITE_SIZE;
 use super::place::{StoredPlace, ValidatedFile};
-use super::turn::commit_over;
 use super::{
     BodyPart, CommitOutcome, CopiedEntry, EntryStore, EntryWriter, HeadWrite, NewEntry, NewHead, Store,
 };
@@ -47,7 +47,7 @@ impl EntryStore {
         let key = claim.key();
         let path = cx.place.path(key);
         let mut account = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-        let _turn = self.turns.begin();
+        let _guard = self.waiters.begin();
         let may_be_purged = may_be_purged(cx, key);
         let Some(commit) = commit_over(cx, claim, &was.copied(None)) else { return Ok(Vec::new()) };
         if was.address.is_some() {

@@ -134,8 +134,8 @@ impl EntryWriter for FileWriter<'_> {
             WriterFile::Failed => return Err(DiskError::Cancelled),
         };
         let Self { store, cx, entry: NewEntry { meta, claim, copied }, path, .. } = self;
-        let _turn = store.turns.begin();
-        let Some(commit) = store.turns.take(cx, claim, copied.as_ref()).await else {
+        let _guard = store.waiters.begin();
+        let Some(commit) = store.waiters.take(cx, claim, copied.as_ref()).await else {
             return Ok(CommitOutcome::Refused);
         };
         match temp_file {

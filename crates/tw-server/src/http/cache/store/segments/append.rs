@@ -366,7 +366,7 @@ impl SegmentStore {
                 drop(target.index.remove_unknown(key, 0));
             }
             writer.refused.pop();
-            self.turns.notify();
+            self.waiters.notify();
         }
     }
 

@@ -27,7 +27,7 @@ use tw_disk::{
 };
 use tw_log::Text;
 
-use super::lease::{LeasedBytes, SlotLease};
+use super::lease::SlotLease;
 use super::{OpenSegment, OpenedSegment, Segment, SegmentStore, no_room, read_up_to};
 use crate::http::cache::cache_path::CachePath;
 use crate::http::cache::cache_path::device_format::objection;

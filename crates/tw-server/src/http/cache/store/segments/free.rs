@@ -215,7 +215,7 @@ impl SegmentStore {
             }
         }
         // Fills of the same keys have waited until the moves were over.
-        self.turns.notify();
+        self.waiters.notify();
         for row in rows {
             // What could not be copied, because a fill of it goes on or the disk has failed.
             gone.extend(target.index.remove_if_address(row.key, row.address(number)));

@@ -43,7 +43,7 @@ use crate::http::cache::cache_path::{CachePath, CacheStore};
 use crate::http::cache::time::seconds;
 use crate::http::local_future::boxed;
 
-use super::turn::CommitTurns;
+use super::commit::CommitWaiters;
 use append::AppendQueue;
 use device::DevicePlace;
 use lease::{LeasedBytes, SlotLease};
@@ -85,8 +85,8 @@ pub(crate) struct SegmentStore {
     known: FatalMutex<KnownSegments>,
     listed: OnceCell<()>,
     queue: AppendQueue,
-    /// Turns of fills, which go on when the permit of a record ends whose task does not do so itself.
-    turns: CommitTurns,
+    /// Fills that wait; they go on when the permit of a record ends whose task does not do so itself.
+    waiters: CommitWaiters,
     marks: ScanMarks,
     /// Number of segments that are being freed.
     freeing: AtomicUsize,
@@ -187,7 +187,7 @@ impl OpenSegment {
 
 impl SegmentStore {
     /// Creates the store of a cache; `None` if the cache has none.
-    pub(super) fn of(place: &CachePath, turns: CommitTurns) -> Option<Self> {
+    pub(super) fn of(place: &CachePath, waiters: CommitWaiters) -> Option<Self> {
         let size = match place.store {
             CacheStore::Files => return None,
             CacheStore::Log(size) => size,
@@ -203,7 +203,7 @@ impl SegmentStore {
             known: FatalMutex::default(),
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
-            turns,
+            waiters,
             marks: ScanMarks::default(),
             freeing: AtomicUsize::new(0),
             random: RandomState::new(),

@@ -54,8 +54,8 @@ impl EntryWriter for RecordWriter<'_> {
             return Ok(CommitOutcome::Damaged);
         }
         meta.body_len = Some(body.len());
-        let _turn = store.turns.begin();
-        let Some(commit) = store.turns.take(cx, claim, copied.as_ref()).await else {
+        let _guard = store.waiters.begin();
+        let Some(commit) = store.waiters.take(cx, claim, copied.as_ref()).await else {
             return Ok(CommitOutcome::Refused);
         };
         let Some(target) = cx.append_target() else { return Ok(CommitOutcome::Refused) };

@@ -1,4 +1,4 @@
-//! Turns of the fills of one key: one at a time puts its response in place.
+//! Order of the fills of one key: one at a time puts its response in place.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use tw_cache::{Claim, Commit, CommitRefused, EntryState};
 use super::CopiedEntry;
 use super::context::StoreContext;
 
-/// Turns of a cache, shared by its stores.
+/// Fills of a cache that wait until another one of the same key is in place; its stores share them.
 #[derive(Clone, Default)]
-pub(super) struct CommitTurns(Arc<Notify>);
+pub(super) struct CommitWaiters(Arc<Notify>);
 
-/// Guard of a response that is being put in place: at its end, fills that wait for their turn are woken.
-pub(super) struct CommitTurn<'a>(&'a CommitTurns);
+/// Guard of a response that is being put in place: at its end, fills that wait are woken.
+pub(super) struct CommitGuard<'a>(&'a CommitWaiters);
 
-impl Drop for CommitTurn<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         self.0.notify();
     }
 }
 
-impl CommitTurns {
+impl CommitWaiters {
     /// Begins to put a response in place.
-    pub(super) fn begin(&self) -> CommitTurn<'_> {
-        CommitTurn(self)
+    pub(super) fn begin(&self) -> CommitGuard<'_> {
+        CommitGuard(self)
     }
 
     /// Wakes fills that wait: a response is in place, or will not get there.
