@@ -68,8 +68,7 @@ impl Limit {
 /// ```
 /// The documentation of an item is the limited quantity; what follows an empty line is for readers of the code. The units are `bytes`,
 /// `count`, `time` (a `Duration`), and of numbers `secs`, `millis`, `micros` and `nanos`. The text behind is the consequence. A constant of
-/// another module is `constant UNIT path::NAME, "consequence";`, `use module::LIMITS;` takes over a list, and `use EXPRESSION;` a
-/// single record.
+/// another module is `constant UNIT path::NAME, "consequence";`, and `use module::LIMITS;` takes over a list.
 #[macro_export]
 macro_rules! limits {
     ($(#[$doc:meta])* $vis:vis const $list:ident; $($items:tt)*) => {

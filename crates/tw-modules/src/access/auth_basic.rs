@@ -68,12 +68,8 @@ tw_base::limits! {
     /// Limits of this module.
     const LIMITS;
 
-    /// Bytes of a file of users.
-    constant bytes users::FILE_SIZE_MAX, "nobody is let in, and the error log says why";
-    /// Bytes of files of users kept in memory by a configuration.
-    constant bytes users::KEPT_SIZE_MAX, "the file used longest ago is read again when it is needed";
-    /// A hash of a password in a file of users.
-    constant bytes hash::HASH_MAX, "no password fits it, and the error log says so";
+    use users::LIMITS;
+    use hash::LIMITS;
     /// Passwords hashed at the same time.
     constant count turn_queue::TURNS_AT_ONCE, "other requests wait";
     /// Requests that wait for their passwords to be hashed.
@@ -82,12 +78,7 @@ tw_base::limits! {
     constant count turn_queue::WAITING_OF_CLIENT_MAX, "503 with Retry-After; the error log says so";
     /// Time a request waits for that.
     constant time turn_queue::WAIT_MAX, "503 with Retry-After; the error log says so";
-    /// Bytes of a password compared with a slow hash.
-    constant bytes PASSWORD_MAX, "it is wrong";
-    /// Right passwords remembered by a configuration.
-    constant count password_cache::REMEMBERED_MAX, "the one used longest ago is hashed again";
-    /// Time a right password is remembered.
-    constant millis password_cache::REMEMBER_MS, "it is hashed again";
+    use password_cache::LIMITS;
 }
 
 impl Settings<Http> for AuthBasic {

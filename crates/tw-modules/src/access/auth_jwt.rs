@@ -166,18 +166,9 @@ tw_base::limits! {
     const LIMITS;
 
     use jose::LIMITS;
-    /// Bytes of files of keys of one format kept in memory by a configuration.
-    constant bytes key_source::KEPT_SIZE_MAX, "the file used longest ago is read again when it is needed";
-    /// Bytes of a list of revoked tokens.
-    constant bytes revocation::LIST_SIZE_MAX, "the list cannot be used: 500";
-    /// Bytes of lists of revoked tokens kept in memory by a configuration.
-    constant bytes revocation::KEPT_SIZE_MAX, "the list used longest ago is read again when it is needed";
-    /// Bytes of an expected value with variables (auth_jwt_require_claim).
-    constant bytes claim_requirement::EXPECTED_SIZE_MAX, "the token is refused: 401";
-    /// Bytes of a regular expression with variables (auth_jwt_require_claim).
-    constant bytes claim_requirement::PATTERN_SIZE_MAX, "the token is refused: 401";
-    /// Regular expressions with variables kept compiled by a configuration.
-    constant count claim_requirement::PATTERNS_KEPT, "the one compiled longest ago is compiled again when it is needed";
+    use key_source::LIMITS;
+    use revocation::LIMITS;
+    use claim_requirement::LIMITS;
     /// Tokens decrypted by RSA keys at the same time.
     constant count turn_queue::TURNS_AT_ONCE, "other requests wait, clients in turns";
     /// Requests that wait for that.

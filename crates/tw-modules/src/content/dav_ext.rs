@@ -74,22 +74,10 @@ tw_base::limits! {
     /// Limits of this module.
     const LIMITS;
 
-    /// Bytes of the body of PROPFIND and LOCK.
-    constant bytes xml::BODY_MAX, "413";
-    /// Elements inside each other in such a body.
-    constant count xml::XML_DEPTH_MAX, "400";
-    /// Properties that a PROPFIND names.
-    constant count xml::PROPERTIES_MAX, "400";
-    /// Bytes of the owner of a lock.
-    constant bytes xml::OWNER_MAX, "the lock has no owner";
-    /// Conditions of one `If` field.
-    constant count if_field::CONDITIONS_MAX, "400";
-    /// Path of a file that is locked.
-    constant bytes locks::PATH_MAX, "503";
-    /// Shared locks of one file.
-    constant count locks::SHARED_MAX, "503";
-    /// Bytes of a response to PROPFIND that are made at once, and those of one resource more.
-    constant bytes propfind::TEXT_MAX, "the others are made when these are sent";
+    use xml::LIMITS;
+    use if_field::LIMITS;
+    use locks::LIMITS;
+    use propfind::LIMITS;
     /// Bytes of keys and counters of one zone.
     parameter "dav_ext_lock_zone", "zone=name:", "a size that must be given",
         "LOCK is answered with 503 until a lock expires";

@@ -56,16 +56,11 @@ tw_base::limits! {
 
     /// Bytes of the description of one film in memory.
     directive "mp4_max_buffer_size", "500; the error log says so";
-    /// Boxes looked at at the top of one film.
-    constant count reader::BOXES_MAX, "500; the error log says so";
-    /// Bytes of the description of a film that are read at once.
-    constant bytes reader::READ_SIZE, "the rest is read next";
+    use reader::LIMITS;
     /// Bytes of the description of a film that the loop itself cuts.
     ///
     /// Longest `moov` read on the loop, bytes: some 8,000 rows, a tenth of a millisecond.
     const INLINE_MAX: usize = 64 << 10, bytes, "a longer one is cut by a pool";
-    /// Bytes of the first box of a film.
-    constant bytes reader::FTYP_MAX, "500; the error log says so";
 }
 
 impl Settings<Http> for Mp4 {

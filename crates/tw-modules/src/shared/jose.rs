@@ -29,16 +29,7 @@ tw_base::limits! {
     /// Limits of tokens and keys.
     pub(crate) const LIMITS;
 
-    /// Bytes of a token (JWT).
-    constant bytes header::TOKEN_SIZE_MAX, "the token is invalid: 401";
-    /// Lists and objects inside each other in a token or a set of keys.
-    constant count token::JSON_DEPTH_MAX, "the token is invalid: 401; the set cannot be used: 500";
-    /// Bytes of a set of keys (JWKS).
-    constant bytes KEY_SET_SIZE_MAX, "the set cannot be used: 500";
-    /// Keys of a set of keys (JWKS).
-    constant count keys::KEYS_MAX, "the set cannot be used: 500";
-    /// Keys of a set that are tried for one token; a token that names its key (kid) needs one.
-    constant count keys::KEYS_TRIED_MAX, "the token is invalid: 401";
-    /// Bits of an RSA key that decrypts tokens.
-    constant count keys::RSA_DECRYPTION_BITS_MAX, "the key is not used";
+    use header::LIMITS;
+    use token::LIMITS;
+    use keys::LIMITS;
 }

@@ -14,11 +14,19 @@ use yescrypt::Yescrypt;
 use super::des::{self, DIGITS};
 use crate::shared::secret::is_same;
 
-/// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
-pub(super) const PASSWORD_MAX: usize = 512;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
 
-/// Longest hash that is looked at; the longest real ones have some 120 bytes.
-pub(super) const HASH_MAX: usize = 1024;
+    /// A hash of a password in a file of users.
+    ///
+    /// Longest hash that is looked at; the longest real ones have some 120 bytes.
+    pub(super) const HASH_MAX: usize = 1024, bytes, "no password fits it, and the error log says so";
+    /// Bytes of a password compared with a slow hash.
+    ///
+    /// The cost of the hash grows with them. crypt(3) has the same limit.
+    pub(super) const PASSWORD_MAX: usize = 512, bytes, "it is wrong";
+}
 
 /// Most work that a hash may be, in microseconds of one core, roughly: bcrypt of cost 20, 60 million rounds of SHA-crypt.
 pub(super) const WORK_MAX_US: u64 = 60_000_000;

@@ -13,10 +13,19 @@ use tw_base::FatalMutex;
 
 use crate::shared::zone::ZoneTable;
 
-/// Lifetime of a remembered password, in milliseconds.
-pub(super) const REMEMBER_MS: u64 = 60_000;
-/// Most passwords that are remembered; the least recently used is forgotten first.
-pub(super) const REMEMBERED_MAX: u64 = 4096;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Right passwords remembered by a configuration.
+    ///
+    /// Most passwords that are remembered; the least recently used is forgotten first.
+    pub(super) const REMEMBERED_MAX: u64 = 4096, count, "the one used longest ago is hashed again";
+    /// Time a right password is remembered.
+    ///
+    /// Lifetime of a remembered password, in milliseconds.
+    pub(super) const REMEMBER_MS: u64 = 60_000, millis, "it is hashed again";
+}
 
 /// Right passwords, shared by all loops. Its lock is held for a look-up.
 pub(super) struct PasswordCache {

@@ -6,10 +6,15 @@ use std::sync::Arc;
 use super::hash::HashKind;
 use crate::shared::cached_files::CachedFormat;
 
-/// The largest file of users.
-pub(super) const FILE_SIZE_MAX: u64 = 16 << 20;
-/// Bytes of files of users that a configuration keeps in memory.
-pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a file of users.
+    pub(super) const FILE_SIZE_MAX: u64 = 16 << 20, bytes, "nobody is let in, and the error log says why";
+    /// Bytes of files of users kept in memory by a configuration.
+    pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20, bytes, "the file used longest ago is read again when it is needed";
+}
 
 /// Files of users.
 pub(super) static USERS: CachedFormat<Users> = CachedFormat {

@@ -21,12 +21,19 @@ use super::operator::{Bound, Operator, Verdict};
 use super::variables::TokenPart;
 use crate::shared::jose::VerifiedToken;
 
-/// Bytes of an expected value that has variables: parsed for every request, in some microseconds.
-pub(super) const EXPECTED_SIZE_MAX: usize = 4096;
-/// Bytes of a regular expression that has variables.
-pub(super) const PATTERN_SIZE_MAX: usize = 1024;
-/// Regular expressions with variables that a configuration keeps compiled.
-pub(super) const PATTERNS_KEPT: usize = 64;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of an expected value with variables (auth_jwt_require_claim).
+    ///
+    /// Bytes of an expected value that has variables: parsed for every request, in some microseconds.
+    pub(super) const EXPECTED_SIZE_MAX: usize = 4096, bytes, "the token is refused: 401";
+    /// Bytes of a regular expression with variables (auth_jwt_require_claim).
+    pub(super) const PATTERN_SIZE_MAX: usize = 1024, bytes, "the token is refused: 401";
+    /// Regular expressions with variables kept compiled by a configuration.
+    pub(super) const PATTERNS_KEPT: usize = 64, count, "the one compiled longest ago is compiled again when it is needed";
+}
 
 /// One directive as written.
 pub(super) struct RawClaimRequirement {

@@ -25,8 +25,14 @@ use crate::shared::cached_files::{
 };
 use crate::shared::jose::{KEY_SET_SIZE_MAX, KeySet};
 
-/// Bytes of files of keys of one format that a configuration keeps in memory.
-pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of files of keys of one format kept in memory by a configuration.
+    pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20, bytes, "the file used longest ago is read again when it is needed";
+}
+
 /// Bytes of one read of the response to a subrequest.
 const PIECE: usize = 32 << 10;
 

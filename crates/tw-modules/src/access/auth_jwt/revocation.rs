@@ -13,10 +13,17 @@ use tw_server::vars::names_in;
 use super::key_source::{KeyFailure, file_failure};
 use crate::shared::cached_files::{CachedFiles, CachedFormat, NamedFile, RawNamedFile};
 
-/// Bytes of a list: some 300,000 identifiers of users, which a pool parses in 50 ms.
-pub(super) const LIST_SIZE_MAX: u64 = 16 << 20;
-/// Bytes of lists that a configuration keeps in memory.
-pub(super) const KEPT_SIZE_MAX: u64 = 64 << 20;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a list of revoked tokens.
+    ///
+    /// Bytes of a list: some 300,000 identifiers of users, which a pool parses in 50 ms.
+    pub(super) const LIST_SIZE_MAX: u64 = 16 << 20, bytes, "the list cannot be used: 500";
+    /// Bytes of lists of revoked tokens kept in memory by a configuration.
+    pub(super) const KEPT_SIZE_MAX: u64 = 64 << 20, bytes, "the list used longest ago is read again when it is needed";
+}
 
 /// Lists, parsed.
 pub(super) type RevocationFiles = CachedFiles<RevocationList>;

@@ -18,10 +18,15 @@ use tw_server::http::request::Request;
 use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE, RequestError};
 use crate::shared::jose::KeySet;
 
-/// Time for which metadata and keys are kept.
-pub(super) const KEPT_TIME: Duration = Duration::from_secs(3600);
-/// Time after a failure, or after new keys, before the provider is asked again.
-pub(super) const RETRY_TIME: Duration = Duration::from_secs(10);
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Time for which the metadata and the keys of a provider are kept.
+    pub(super) const KEPT_TIME: Duration = Duration::from_secs(3600), time, "it is asked again; keys also when a token has another one";
+    /// Time before a provider that failed is asked again.
+    pub(super) const RETRY_TIME: Duration = Duration::from_secs(10), time, "it is asked again";
+}
 
 /// Metadata of a provider, as far as logins need it.
 pub(super) struct Metadata {

@@ -13,14 +13,26 @@ use tw_server::event_loop::Loop;
 use tw_server::http::proxy::own_request::{OwnProtocol, OwnRequest, OwnResponse, OwnServer};
 use tw_server::http::request::Request;
 
-/// Time of each wait of a request: for a connection, for room to send, for the response.
-pub(super) const WAIT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time of a request on a connection.
-pub(super) const REQUEST_TIME_MAX: Duration = Duration::from_secs(20);
-/// Requests to one provider at the same time; others are refused, so that clients do not make this server flood it.
-pub(super) const REQUESTS_AT_ONCE: usize = 64;
-/// Bytes of the body of a response: tokens with many groups, sets of keys.
-pub(super) const RESPONSE_SIZE_MAX: usize = 256 << 10;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Requests to one provider at the same time.
+    ///
+    /// Requests to one provider at the same time; others are refused, so that clients do not make this server flood it.
+    pub(super) const REQUESTS_AT_ONCE: usize = 64, count, "502";
+    /// Bytes of a response of a provider.
+    ///
+    /// Bytes of the body of a response: tokens with many groups, sets of keys.
+    pub(super) const RESPONSE_SIZE_MAX: usize = 256 << 10, bytes, "502";
+    /// Time for which a provider may do nothing during a request.
+    ///
+    /// Time of each wait of a request: for a connection, for room to send, for the response.
+    pub(super) const WAIT_TIME_MAX: Duration = Duration::from_secs(10), time, "502";
+    /// Time of a request to a provider on a connection.
+    pub(super) const REQUEST_TIME_MAX: Duration = Duration::from_secs(20), time, "502";
+}
+
 /// Bytes of the head of a response.
 const RESPONSE_HEAD_MAX: usize = 16 << 10;
 

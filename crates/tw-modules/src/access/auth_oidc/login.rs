@@ -17,8 +17,13 @@ use super::provider::{LogoutHint, Pkce, Provider, component};
 use super::sealed_state::{Derived, LoginState};
 use super::session::{self, OidcSession, UserTokens};
 
-/// Bytes of a code.
-pub(super) const CODE_SIZE_MAX: usize = 2048;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of the code of a login.
+    pub(super) const CODE_SIZE_MAX: usize = 2048, bytes, "403";
+}
 
 /// Redirect that begins a login.
 pub(super) struct LoginRedirect {

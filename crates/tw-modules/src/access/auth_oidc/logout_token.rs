@@ -9,8 +9,14 @@ use super::claims::{LEEWAY, check_issuer};
 use super::session_table::SessionName;
 use crate::shared::jose::VerifiedToken;
 
-/// Age of a logout token.
-pub(super) const LOGOUT_TOKEN_AGE_MAX: Duration = Duration::from_secs(600);
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Age of a logout token.
+    pub(super) const LOGOUT_TOKEN_AGE_MAX: Duration = Duration::from_secs(600), time, "400";
+}
+
 /// Time for which the identifier of a logout token is remembered: as long as the token is accepted, whatever the clocks show.
 pub(super) const IDENTIFIER_TIME: Duration = LOGOUT_TOKEN_AGE_MAX.saturating_add(LEEWAY.saturating_mul(2));
 /// Member of `events` that makes a token one of a logout.

@@ -25,8 +25,14 @@ use crate::shared::secret::is_same;
 use crate::shared::small_body::{self, SmallBodyError};
 use crate::shared::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
-/// Bytes of a form with a logout token.
-pub(super) const LOGOUT_FORM_SIZE_MAX: usize = 40 << 10;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a form with a logout token.
+    pub(super) const LOGOUT_FORM_SIZE_MAX: usize = 40 << 10, bytes, "413";
+}
+
 /// Argument with which a user confirms a logout.
 const CONFIRMATION: &str = "confirm";
 

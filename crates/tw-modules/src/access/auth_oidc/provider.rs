@@ -27,6 +27,26 @@ use crate::shared::block::refuse_block;
 use crate::shared::turn_queue::{TurnLimits, TurnQueue};
 use crate::shared::verified_tls::VerifiedTls;
 
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Logins at one provider that are finished at the same time.
+    ///
+    /// Logins that are finished at the same time: fewer than [requests](super::endpoint::REQUESTS_AT_ONCE), so that keys and
+    /// metadata can be fetched beside them.
+    pub(super) const LOGINS_AT_ONCE: usize = 32, count, "other logins wait, in turns by client, up to a minute";
+    /// Logins that wait for that.
+    pub(super) const LOGINS_WAITING_MAX: usize = 1024, count, "503 with Retry-After; the error log says so";
+    /// Logins of one address, or IPv6 network of 64 bits, among them.
+    pub(super) const LOGINS_OF_CLIENT_MAX: usize = 32, count, "503 with Retry-After; the error log says so";
+    /// Renewals of tokens at one provider at the same time.
+    ///
+    /// Renewals at one provider at the same time; others wait. Together with the logins they are fewer than the
+    /// [requests](super::endpoint::REQUESTS_AT_ONCE).
+    pub(super) const RENEWALS_AT_ONCE: usize = 16, count, "others wait; the requests of their sessions pass, unless the tokens have ended";
+}
+
 /// nginx's defaults.
 const COOKIE_NAME: &str = "NGX_OIDC_SESSION";
 const REDIRECT_URI: &str = "/oidc_callback";
@@ -63,16 +83,6 @@ struct Words {
     pkce: Setting<bool>,
 }
 
-/// Logins that are finished at the same time: fewer than [requests](super::endpoint::REQUESTS_AT_ONCE), so that keys and
-/// metadata can be fetched beside them.
-pub(super) const LOGINS_AT_ONCE: usize = 32;
-/// Logins that wait for that.
-pub(super) const LOGINS_WAITING_MAX: usize = 1024;
-/// Logins of one client among them.
-pub(super) const LOGINS_OF_CLIENT_MAX: usize = 32;
-/// Renewals at one provider at the same time; others wait. Together with the logins they are fewer than the
-/// [requests](super::endpoint::REQUESTS_AT_ONCE).
-pub(super) const RENEWALS_AT_ONCE: usize = 16;
 const LOGINS: TurnLimits = TurnLimits {
     at_once: LOGINS_AT_ONCE,
     waiting: LOGINS_WAITING_MAX,

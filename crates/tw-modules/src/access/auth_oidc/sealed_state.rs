@@ -10,10 +10,18 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::{hmac, rand};
 use tw_http::base64;
 
-/// Seconds that a login may take.
-pub(super) const LOGIN_SECS_MAX: i64 = 600;
-/// Bytes of a URI that a login returns to; a longer one becomes `/`. Providers take some 2 KiB.
-pub(super) const URI_SIZE_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Time of a login.
+    pub(super) const LOGIN_SECS_MAX: i64 = 600, secs, "403: it has to begin again";
+    /// Bytes of a URI that a login returns to.
+    ///
+    /// Bytes of a URI that a login returns to; a longer one becomes `/`. Providers take some 2 KiB.
+    pub(super) const URI_SIZE_MAX: usize = 1024, bytes, "it returns to /";
+}
+
 /// Bytes of a nonce of the cipher.
 const NONCE_SIZE: usize = 12;
 

@@ -17,8 +17,16 @@ use tw_server::http::variables::find_cookie;
 use super::discovery::RETRY_TIME;
 use crate::shared::jose::VerifiedToken;
 
-/// Longest time before the end of tokens in which they are renewed; for tokens of a short life it is a quarter of that.
-pub(super) const RENEWAL_LEAD_MAX: Duration = Duration::from_secs(300);
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Time before the end of tokens in which they are renewed; a quarter of their life if that is shorter.
+    ///
+    /// Longest time before the end of tokens in which they are renewed; for tokens of a short life it is a quarter of that.
+    pub(super) const RENEWAL_LEAD_MAX: Duration = Duration::from_secs(300), time, "a request waits for the renewal";
+}
+
 /// Random bytes of an identifier.
 const ID_SIZE: usize = 32;
 

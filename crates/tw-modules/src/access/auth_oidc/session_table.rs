@@ -16,13 +16,22 @@ use super::session::{OidcSession, SessionHash, hash_of};
 use crate::every_protocol::keyval::{ChangeError, KeyvalZone, Pair, PairChange, unix_ms};
 use crate::shared::zone::{Id, ZoneTable};
 
-/// Bytes of all sessions of one provider without `session_store`, as large as nginx's default store.
-pub(super) const SESSIONS_SIZE_MAX: u64 = 8 << 20;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of the sessions of one provider (oidc_provider) without session_store.
+    ///
+    /// Bytes of all sessions of one provider without `session_store`, as large as nginx's default store.
+    pub(super) const SESSIONS_SIZE_MAX: u64 = 8 << 20, bytes, "the session used longest ago ends: its user logs in again";
+    /// Sessions that one logout ends in a row.
+    ///
+    /// Sessions that end under one lock: a program may have logged in as one user thousands of times.
+    pub(super) const END_BATCH: usize = 256, count, "the loop does something else in between";
+}
+
 /// Memory of a session besides its texts, twice: text and tree of the claims, and its names.
 const SESSION_SIZE: u64 = 1024;
-
-/// Sessions that end under one lock: a program may have logged in as one user thousands of times.
-pub(super) const END_BATCH: usize = 256;
 
 /// Sessions of one provider, shared by all loops. Its lock is held for a look-up.
 pub(super) struct OidcSessions {

@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest::{SHA256, digest};
 use tw_base::FatalMutex;
 
-/// Values that are remembered before the older half of them is forgotten.
-pub(super) const USED_MAX: usize = 32_768;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// States of logins, and identifiers of logout tokens, that are remembered after their use.
+    pub(super) const USED_MAX: usize = 32_768, count, "half of them, the oldest, could be used again";
+}
 
 /// Hash of a value.
 type Hash = [u8; 32];

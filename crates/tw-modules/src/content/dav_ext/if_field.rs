@@ -7,8 +7,14 @@
 
 use super::locks::LockToken;
 
-/// Conditions of one field.
-pub(super) const CONDITIONS_MAX: usize = 64;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Conditions of one `If` field.
+    pub(super) const CONDITIONS_MAX: usize = 64, count, "400";
+}
+
 /// Begin of the tokens of this server.
 const TOKEN_START: &[u8] = b"urn:uuid:";
 

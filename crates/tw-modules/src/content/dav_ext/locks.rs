@@ -14,10 +14,18 @@ use std::time::{Duration, Instant};
 
 use crate::shared::zone::slab_cost;
 
-/// Longest path that can be locked: no file has a longer one.
-pub(super) const PATH_MAX: usize = 4096;
-/// Shared locks of one path.
-pub(super) const SHARED_MAX: usize = 32;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Path of a file that is locked.
+    ///
+    /// Longest path that can be locked: no file has a longer one.
+    pub(super) const PATH_MAX: usize = 4096, bytes, "503";
+    /// Shared locks of one file.
+    pub(super) const SHARED_MAX: usize = 32, count, "503";
+}
+
 /// Memory of a lock besides its texts, bytes.
 const LOCK_SIZE: usize = 256;
 

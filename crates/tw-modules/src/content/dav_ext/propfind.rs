@@ -20,8 +20,13 @@ use super::zone::LockZone;
 use super::{DavExt, read_body, refuse, set_xml_head, xml};
 use crate::content::dav::{self, Depth, Links, Slash};
 
-/// Bytes of a response that are made at once, and those of one resource more.
-pub(super) const TEXT_MAX: usize = 1 << 20;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a response to PROPFIND that are made at once, and those of one resource more.
+    pub(super) const TEXT_MAX: usize = 1 << 20, bytes, "the others are made when these are sent";
+}
 
 impl DavExt {
     /// Answers PROPFIND. One without `Depth` is about the resource alone, as in nginx.

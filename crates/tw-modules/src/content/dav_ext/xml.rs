@@ -12,14 +12,19 @@ use tw_http::escape::push_html;
 use super::locks::LockScope;
 use super::props::{Prop, PropSet, Wanted, is_forbidden};
 
-/// Bytes of a body.
-pub(super) const BODY_MAX: usize = 16 << 10;
-/// Elements inside each other.
-pub(super) const XML_DEPTH_MAX: usize = 32;
-/// Properties that a request names.
-pub(super) const PROPERTIES_MAX: usize = 128;
-/// Bytes of the description of an owner.
-pub(super) const OWNER_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of the body of PROPFIND and LOCK.
+    pub(super) const BODY_MAX: usize = 16 << 10, bytes, "413";
+    /// Elements inside each other in such a body.
+    pub(super) const XML_DEPTH_MAX: usize = 32, count, "400";
+    /// Properties that a PROPFIND names.
+    pub(super) const PROPERTIES_MAX: usize = 128, count, "400";
+    /// Bytes of the owner of a lock.
+    pub(super) const OWNER_MAX: usize = 1024, bytes, "the lock has no owner";
+}
 
 const DAV: &[u8] = b"DAV:";
 

@@ -13,14 +13,20 @@ use tw_server::http::request::Request;
 
 use super::movie::{Fault, HEADER_MAX, ParsedHeader, read_header};
 
-/// Longest content of `ftyp`, bytes.
-pub(crate) const FTYP_MAX: u64 = 1024;
-/// Most boxes looked at at the top of a file.
-pub(crate) const BOXES_MAX: usize = 65_536;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Boxes looked at at the top of one film.
+    pub(crate) const BOXES_MAX: usize = 65_536, count, "500; the error log says so";
+    /// Bytes of the description of a film that are read at once.
+    pub(crate) const READ_SIZE: usize = 1 << 20, bytes, "the rest is read next";
+    /// Bytes of the first box of a film.
+    pub(crate) const FTYP_MAX: u64 = 1024, bytes, "500; the error log says so";
+}
+
 /// Bytes read at once to look at boxes.
 const WINDOW_SIZE: usize = 4 << 10;
-/// Bytes of a long box read at once.
-pub(crate) const READ_SIZE: usize = 1 << 20;
 
 /// Boxes that are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,15 @@ use std::fmt;
 use serde_json::{Map, Value};
 use tw_http::base64;
 
-/// Bytes of a token. Those with many groups of users have 10 KB.
-pub(super) const TOKEN_SIZE_MAX: usize = 32 << 10;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a token (JWT).
+    ///
+    /// Bytes of a token. Those with many groups of users have 10 KB.
+    pub(super) const TOKEN_SIZE_MAX: usize = 32 << 10, bytes, "the token is invalid: 401";
+}
 
 /// Members of an object.
 pub(super) type Members = Map<String, Value>;
@@ -71,7 +78,7 @@ impl Header {
         Self(members)
     }
 
-    /// Its members.
+    /// Members of the object.
     pub(super) fn members(&self) -> &Members {
         &self.0
     }

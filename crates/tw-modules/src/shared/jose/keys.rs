@@ -15,14 +15,26 @@ use tw_tls::{NamedCurve, PublicKey, Zeroizing};
 use super::algorithm::{Curve, SignatureAlgorithm};
 use super::header::Header;
 
-/// Bytes of a set. Those of large identity providers, with certificates, have 20 KB.
-pub(crate) const KEY_SET_SIZE_MAX: usize = 1 << 20;
-/// Keys of a set.
-pub(super) const KEYS_MAX: usize = 128;
-/// Keys that are tried for one token: 1 ms of the slowest curve, on a loop.
-pub(super) const KEYS_TRIED_MAX: usize = 4;
-/// Bits of an RSA key that decrypts: 5 ms of a thread.
-pub(super) const RSA_DECRYPTION_BITS_MAX: usize = 4096;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Bytes of a set of keys (JWKS).
+    ///
+    /// Bytes of a set. Those of large identity providers, with certificates, have 20 KB.
+    pub(crate) const KEY_SET_SIZE_MAX: usize = 1 << 20, bytes, "the set cannot be used: 500";
+    /// Keys of a set of keys (JWKS).
+    pub(super) const KEYS_MAX: usize = 128, count, "the set cannot be used: 500";
+    /// Keys of a set that are tried for one token; a token that names its key (kid) needs one.
+    ///
+    /// Keys that are tried for one token: 1 ms of the slowest curve, on a loop.
+    pub(super) const KEYS_TRIED_MAX: usize = 4, count, "the token is invalid: 401";
+    /// Bits of an RSA key that decrypts tokens.
+    ///
+    /// Bits of an RSA key that decrypts: 5 ms of a thread.
+    pub(super) const RSA_DECRYPTION_BITS_MAX: usize = 4096, count, "the key is not used";
+}
+
 /// Bytes of an RSA modulus: RFC 7518 sections 3.3 and 4.3 require 2048 bits, aws-lc takes at most 8192.
 const RSA_SIZES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// Bytes of an RSA exponent, which aws-lc takes up to 33 bits.

@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+tw_base::limits! {
+    /// Limits of this file.
+    pub(super) const LIMITS;
+
+    /// Lists and objects inside each other in a token or a set of keys.
+    ///
+    /// `serde_json` keeps this limit.
+    pub(super) const JSON_DEPTH_MAX: usize = 127, count, "the token is invalid: 401; the set cannot be used: 500";
+}
+
 #[cfg(test)]
 use serde_json::Value;
 use tw_rt::clock::UnixTime;
@@ -11,9 +21,6 @@ use super::encryption::EncryptedToken;
 use super::header::{Header, Members, TOKEN_SIZE_MAX, TokenError, decoded, object};
 use super::keys::{KEYS_TRIED_MAX, KeySet};
 use super::signature::{self, SignatureVerdict};
-
-/// Depth of lists and objects, which `serde_json` keeps.
-pub(super) const JSON_DEPTH_MAX: usize = 127;
 
 /// Kind of tokens that are accepted (`auth_jwt_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
