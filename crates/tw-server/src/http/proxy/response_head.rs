@@ -21,7 +21,7 @@ pub(super) struct ResponseHead<'a, C> {
     rewrite: &'a dyn RewriteFields,
 }
 
-/// What follows the head of a response.
+/// Continuation behind the head of a response.
 pub(super) enum AfterHead<'a, C> {
     /// Nothing of the response: the client gets an entry of the cache, an error page, or what an internal redirect leads to.
     Replaced(Outcome),
