@@ -41,7 +41,7 @@ pub trait ProxiedSession: ServedSession {
     /// Address of the connection's other end, whatever a proxy says.
     fn peer(&self) -> &Addr;
 
-    /// The same as text without port.
+    /// Address of the other end as text, without port.
     fn peer_text(&self) -> &str;
 
     /// Takes `addr`, which a trusted proxy has named, as the address of the client. Only the first one counts.

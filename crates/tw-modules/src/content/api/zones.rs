@@ -50,7 +50,7 @@ pub(super) trait ShownZone: ZoneProtocol {
     /// Numbers that only its zones have.
     type View: Serialize;
 
-    /// Those numbers.
+    /// Numbers of `zone` that only this protocol has.
     fn details(zone: &SessionZone<Self>) -> Self::View;
 }
 
