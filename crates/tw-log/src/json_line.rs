@@ -8,8 +8,8 @@
 use std::fmt::{self, Write as _};
 
 use crate::context::{ContextVisitor, LineContext};
-use crate::error_log::Text;
-use crate::{LINE_MAX, Level, time};
+use crate::text_line::{LINE_MAX, Text};
+use crate::{Level, time};
 
 /// Bytes of the message as it is written, so that what follows it has room.
 const MESSAGE_MAX: usize = LINE_MAX;

@@ -40,6 +40,7 @@ mod sink;
 mod sinks;
 mod syslog;
 mod target;
+mod text_line;
 pub mod time;
 mod writer;
 
@@ -48,12 +49,13 @@ tw_base::limits! {
     pub const LIMITS;
 
     use ring::LIMITS;
-    use error_log::LIMITS;
+    use text_line::LIMITS;
+    use json_line::LIMITS;
 }
 
 pub use commands::CloseResult;
 pub use context::{ContextText, ContextVisitor, LineContext};
-pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, LineFormat, Text};
+pub use error_log::{ErrorLog, ErrorTarget, LineFormat};
 pub use json_line::JSON_LINE_MAX;
 pub use level::Level;
 pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
@@ -63,3 +65,4 @@ pub use sink::{Batch, Counts, Sink, SinkConfig, open_log};
 pub use sinks::Sinks;
 pub use syslog::{Facility, SyslogHead};
 pub use target::{CacheConfig, Links, Memory, NamedFiles, OpenFailure, Opener, SyslogServer, Target};
+pub use text_line::{LINE_MAX, Text};
