@@ -5,7 +5,7 @@
 
 use crate::mounts;
 use crate::queue::NO_DEVICE;
-use crate::read_window;
+use crate::read_ahead;
 use crate::stats::Sharded;
 use rustix::fs::{AtFlags, StatFs, StatxFlags, fstatfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -264,9 +264,9 @@ impl Device {
         self.readers.load(Relaxed) >= BUSY_READERS
     }
 
-    /// Returns true if the kernel reads further ahead of files here than a window of [`read_window`]. Asks once, by a job.
+    /// Returns true if the kernel reads further ahead of files here than a window of ours. Asks once, by a job.
     pub(crate) fn reads_far_ahead(&self) -> bool {
-        *self.reads_far_ahead.get_or_init(|| self.dev.is_some_and(read_window::is_exceeded_by))
+        *self.reads_far_ahead.get_or_init(|| self.dev.is_some_and(read_ahead::exceeds_window))
     }
 
     /// A clock that runs as fast as the device reads: 16 bits of it.

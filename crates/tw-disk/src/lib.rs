@@ -43,6 +43,7 @@ mod pool;
 mod pool_size;
 mod put_each;
 mod queue;
+mod read_ahead;
 mod read_window;
 mod ring;
 mod sandbox_denial;
@@ -57,7 +58,7 @@ tw_base::limits! {
     pub const LIMITS;
 
     use device::LIMITS;
-    use read_window::LIMITS;
+    use read_ahead::LIMITS;
     use mounts::LIMITS;
     use pool::LIMITS;
     use watch::LIMITS;

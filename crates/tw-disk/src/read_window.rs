@@ -5,25 +5,14 @@
 //! pages are evicted before they are sent, and are read twice. While a device is busy, jobs therefore read ahead themselves,
 //! one window at a time, and the kernel does not. Where it reads no further ahead than a window, all is left to it.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{Advice, fadvise, major, minor};
+use rustix::fs::{Advice, fadvise};
 
 use crate::file::Inner;
 use crate::os;
-
-tw_base::limits! {
-    /// Limits of this module.
-    pub(crate) const LIMITS;
-
-    /// Bytes read ahead of each file while 8 or more jobs read from a device whose read-ahead is larger.
-    ///
-    /// Bytes that are read ahead at once. 200 clients with files of 4 MiB and 512 MiB of memory got 116 instead of 33 MB/s of a
-    /// disk with 120 MB/s and a read-ahead of 8 MiB.
-    const READ_WINDOW: u64 = 512 << 10, bytes, "the next job reads on";
-}
+use crate::read_ahead::READ_WINDOW;
 
 /// Prepares a read of `len` bytes at `offset` by a job: starts to read the window that begins there, if the device is busy.
 pub(crate) fn prepare(file: &Inner, fd: &OwnedFd, offset: u64, len: usize) {
@@ -46,16 +35,6 @@ fn window_to_read(offset: u64, len: u64, size: u64) -> Option<u64> {
     let end = offset.saturating_add(len.max(1));
     let first = offset.checked_next_multiple_of(READ_WINDOW)?;
     (first < end).then(|| end.next_multiple_of(READ_WINDOW).min(size).saturating_sub(offset))
-}
-
-/// Returns true if the kernel reads further ahead of files on device `dev` than a window.
-pub(crate) fn is_exceeded_by(dev: u64) -> bool {
-    let number = format!("{}:{}", major(dev), minor(dev));
-    // A partition has the settings of its disk.
-    ["", "/.."].iter().any(|disk| {
-        let text = fs::read_to_string(format!("/sys/dev/block/{number}{disk}/bdi/read_ahead_kb"));
-        text.is_ok_and(|kb| kb.trim().parse::<u64>().is_ok_and(|kb| kb.saturating_mul(1024) > READ_WINDOW))
-    })
 }
 
 #[cfg(test)]
