@@ -15,6 +15,7 @@ use crate::qpack::FIELD_CODING;
 use crate::settings::End;
 use crate::state::{PendingEvent, Protocol, State};
 use crate::stream::Stream;
+use crate::transport::{LocalStream, Signal};
 
 /// One end of a connection.
 ///
@@ -27,15 +28,6 @@ pub struct Connection(Rc<Shared>);
 pub(crate) struct Shared {
     state: RefCell<State>,
     driver: TaskWaker,
-}
-
-/// Unidirectional streams of this end. The owner opens them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LocalStream {
-    /// Settings and `GOAWAY`.
-    Control,
-    /// Acknowledgements of the peer's field sections.
-    QpackDecoder,
 }
 
 /// Events that concern the whole connection or a new stream.
@@ -52,25 +44,6 @@ pub enum Event {
         stream: u64,
         /// At most 64 bytes.
         value: Box<[u8]>,
-    },
-}
-
-/// Frames of QUIC that the transport has to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// `RESET_STREAM`: nothing more is sent on the stream.
-    Reset {
-        /// Number of the stream.
-        stream: u64,
-        /// Error code for the peer.
-        code: ErrorCode,
-    },
-    /// `STOP_SENDING`: nothing more is read of the stream.
-    StopSending {
-        /// Number of the stream.
-        stream: u64,
-        /// Error code for the peer.
-        code: ErrorCode,
     },
 }
 

@@ -4,10 +4,9 @@ use bytes::Bytes;
 
 use crate::ErrorCode;
 use crate::config::{CONTROL_FRAME_MAX, PRIORITY_MAX};
-use crate::error::{ConnectionError, StreamError};
+use crate::error::{ConnectionError, StreamError, unexpected};
 use crate::frame::{Head, kind};
 use crate::reader::{Piece, Reader};
-use crate::receive::unexpected;
 use crate::settings::{End, Peer};
 use crate::state::{PendingEvent, State};
 use crate::varint;

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::ErrorCode;
+use crate::qpack;
 
 /// Stream error (RFC 9114 section 8): reason for the early end of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,3 +58,14 @@ impl fmt::Display for ConnectionError {
 
 impl Error for StreamError {}
 impl Error for ConnectionError {}
+
+/// Connection error for an error of the peer's encoding.
+pub(crate) fn qpack_error(error: qpack::Error) -> ConnectionError {
+    let (code, words) = error.parts();
+    ConnectionError::Local(code, words)
+}
+
+/// Connection error for a frame that must not be sent where or when it was.
+pub(crate) fn unexpected(words: &'static str) -> ConnectionError {
+    ConnectionError::Local(ErrorCode::FRAME_UNEXPECTED, words)
+}

@@ -35,13 +35,15 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod unidirectional;
 mod varint;
 
 pub use config::{Config, LIMITS};
-pub use connection::{Connection, Event, LocalStream, Signal};
+pub use connection::{Connection, Event};
 pub use error::{ConnectionError, StreamError};
 pub use error_code::ErrorCode;
 pub use qpack::{DecodedSection, Decoder as QpackDecoder, Error as QpackError, FIELD_CODING};
 pub use stream::Stream;
+pub use transport::{LocalStream, Signal};
 pub use tw_fields::{FieldSection, FieldWriter, Incoming, MalformedReason, Pseudo};

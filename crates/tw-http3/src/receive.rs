@@ -8,12 +8,12 @@ use tw_fields::{FieldSection, Message};
 use crate::ErrorCode;
 use crate::config::{BLOCKED_BYTES_MAX, BLOCKED_STREAMS_MAX};
 use crate::entry::{Block, Entry, ReceiveState};
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, qpack_error, unexpected};
 use crate::frame::{Head, kind};
 use crate::qpack::DecodedSection;
 use crate::reader::Piece;
 use crate::settings::End;
-use crate::state::{PendingEvent, Protocol, Shutdown, State, qpack_error};
+use crate::state::{PendingEvent, Protocol, Shutdown, State};
 
 /// Next part of a message.
 pub(crate) enum Part {
@@ -21,10 +21,6 @@ pub(crate) enum Part {
     Data(Bytes),
     Trailers(FieldSection),
     End,
-}
-
-pub(crate) fn unexpected(words: &'static str) -> ConnectionError {
-    ConnectionError::Local(ErrorCode::FRAME_UNEXPECTED, words)
 }
 
 /// Kinds of streams, in the low bits of their numbers (RFC 9000 section 2.1).

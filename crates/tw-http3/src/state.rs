@@ -9,12 +9,12 @@ use tw_fields::FieldSection;
 
 use crate::ErrorCode;
 use crate::config::{Config, ERRORS_MAX, RESETS_UNSEEN_MAX, TABLE_CAPACITY};
-use crate::connection::{LocalStream, Signal};
 use crate::entry::{Entry, ReceiveState};
-use crate::error::{ConnectionError, StreamError};
+use crate::error::{ConnectionError, StreamError, qpack_error};
 use crate::frame::{self, Head, kind, stream_type};
-use crate::qpack::{self, Decoder};
+use crate::qpack::Decoder;
 use crate::settings::{self, End, Peer};
+use crate::transport::{LocalStream, Signal};
 use crate::unidirectional::{Critical, Unidirectional};
 
 /// The request stream of a `GOAWAY` that names none: the last one that a client can open.
@@ -400,10 +400,4 @@ fn put_head(entry: &Entry, kind: u64, len: usize) {
     let mut head = Vec::new();
     Head { kind, len: len as u64 }.put(&mut head);
     entry.out.borrow_mut().copy(&head);
-}
-
-/// Connection error for an error of the peer's encoding.
-pub(crate) fn qpack_error(error: qpack::Error) -> ConnectionError {
-    let (code, words) = error.parts();
-    ConnectionError::Local(code, words)
 }

@@ -2,13 +2,13 @@
 
 use crate::ErrorCode;
 use crate::config::UNKNOWN_STREAMS_MAX;
-use crate::connection::Signal;
 use crate::control::ControlStream;
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, qpack_error};
 use crate::frame::stream_type;
 use crate::qpack::decoder_stream::DecoderStream;
 use crate::settings::End;
-use crate::state::{State, qpack_error};
+use crate::state::State;
+use crate::transport::Signal;
 use crate::varint;
 
 /// A unidirectional stream of the peer.
