@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use crate::error::{ConnectionError, StreamError};
 use crate::shared::{Closing, Shared};
 use crate::stream_id::StreamId;
 use crate::tls::TlsFacts;
+use crate::waiters::remember;
 
 /// Chunks of one write at most.
 const CHUNKS_MAX: usize = 16;
@@ -474,12 +475,5 @@ fn read(engine: &mut engine::Connection, stream: StreamId, max: usize) -> Read {
         Ok(None) => Read::End,
         Err(engine::ReadError::Blocked) => Read::Blocked,
         Err(engine::ReadError::Reset(code)) => Read::Failed(StreamError::Reset(code.into_inner())),
-    }
-}
-
-/// Stores the task of `cx`, unless it is the one that is stored.
-pub(crate) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
-    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *place = Some(cx.waker().clone());
     }
 }

@@ -8,7 +8,8 @@
 
 use rustls::quic::{DirectionalKeys, Version};
 
-use crate::tls::{self, read_varint};
+use crate::varint::read_varint;
+use crate::version::{VERSION_1, initial_suite};
 
 /// Largest client hello; the buffer of the engine has this size, too.
 pub(crate) const HELLO_SIZE_MAX: usize = 16 << 10;
@@ -41,7 +42,7 @@ impl<'a> LongHeader<'a> {
 
     /// True for an Initial packet of version 1.
     pub(crate) fn is_initial(&self) -> bool {
-        self.version == tls::VERSION_1 && self.first & 0x30 == 0
+        self.version == VERSION_1 && self.first & 0x30 == 0
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) enum Progress {
 impl HelloReader {
     /// A reader for packets to this connection ID, which the client has chosen.
     pub(crate) fn new(destination: &[u8]) -> Self {
-        let keys = tls::initial_suite().keys(destination, rustls::Side::Server, Version::V1).remote;
+        let keys = initial_suite().keys(destination, rustls::Side::Server, Version::V1).remote;
         Self { keys, destination: destination.into(), bytes: Vec::new(), parts: Vec::new() }
     }
 

@@ -10,12 +10,14 @@ use rustls::ServerConfig;
 
 use crate::config::TransportConfig;
 use crate::connection::Connection;
-use crate::endpoint::{Driver, EndpointState, EndpointStatistics};
+use crate::endpoint::driver::Driver;
+use crate::endpoint::state::{EndpointState, EndpointStatistics};
 use crate::error::{ConnectionError, TLS_ALERT};
 use crate::keys::CONNECTION_ID_LEN;
 use crate::path_mtu;
 use crate::path_watch::PathWatch;
 use crate::qlog::{RecordWriter, Recorder};
+use crate::shared::EngineConnection;
 use crate::tls::{self, BegunSession, ClientScheme, ConnectionParameters, SessionStart};
 use crate::transmit::Outgoing;
 
@@ -53,7 +55,7 @@ impl HandshakeStart {
     /// The hello is not valid, or has nothing in common with the configuration.
     pub fn run(self) -> Result<BegunHandshake, HandshakeFailure> {
         let Self { tls, client_scheme, params, datagram_size_max, hello, id, transport } = self;
-        match BegunSession::begin((tls, client_scheme), (params, datagram_size_max), &hello) {
+        match BegunSession::begin(tls, client_scheme, params, datagram_size_max, &hello) {
             Ok(session) => Ok(BegunHandshake { session, id, transport }),
             Err((alert, error)) => Err(HandshakeFailure { alert, error }),
         }
@@ -157,11 +159,12 @@ impl IncomingConnection {
     pub fn accept(mut self, now: Instant, handshake: BegunHandshake) -> Result<Connection, ConnectionError> {
         let BegunHandshake { mut session, id, transport } = handshake;
         session.recorder.clone_from(&self.recorder);
-        let settings = (transport.settings.bidi_streams(), session.watch.clone());
+        let bidi_streams_max = transport.settings.bidi_streams();
+        let watch = session.watch.clone();
         let (config, start) = self.endpoint.driver.borrow_mut().accepting(&transport);
         *self.endpoint.driver.borrow().reserved.lock() = Some(id);
         start.set(Some(session));
-        let outcome = self.start(now, config, settings);
+        let outcome = self.start(now, config, bidi_streams_max, watch);
         // If no connection was made, these values were not used.
         start.set(None);
         self.endpoint.driver.borrow().reserved.lock().take();
@@ -182,7 +185,7 @@ impl IncomingConnection {
         let mut config = (*self.endpoint.driver.borrow().server).clone();
         config.crypto = Arc::new(SessionStart::Reject(alert));
         // Starting the connection fails, as intended, and the client receives the alert.
-        let _ = self.start(now, Arc::new(config), (0, Arc::default()));
+        let _ = self.start(now, Arc::new(config), 0, Arc::default());
         self.endpoint.count(|statistics| statistics.refused += 1);
     }
 
@@ -215,7 +218,8 @@ impl IncomingConnection {
         &mut self,
         now: Instant,
         config: Arc<engine::ServerConfig>,
-        settings: (u64, Arc<PathWatch>),
+        bidi_streams_max: u64,
+        watch: Arc<PathWatch>,
     ) -> Result<Connection, ConnectionError> {
         let endpoint = self.endpoint.clone();
         let outcome = endpoint.guard(|| {
@@ -228,7 +232,8 @@ impl IncomingConnection {
             {
                 Ok((handle, engine)) => {
                     let recorder = self.recorder.take();
-                    let shared = endpoint.add(&mut driver, (handle, engine), settings, recorder);
+                    let accepted = EngineConnection { handle, engine, bidi_streams_max, watch, recorder };
+                    let shared = endpoint.add(&mut driver, accepted);
                     if !is_proved {
                         shared.peer.borrow_mut().set_unproved(self.received);
                     }

@@ -28,6 +28,9 @@ mod stream_id;
 mod tls;
 mod tokens;
 mod transmit;
+mod varint;
+mod version;
+mod waiters;
 mod wall_clock;
 
 pub use config::{EndpointConfig, LIMITS, RetryPolicy, TransportConfig, TransportSettings};

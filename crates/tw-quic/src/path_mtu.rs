@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::config::DATAGRAM_SIZE_MAX;
-use crate::tls::{read_varint, write_varint};
+use crate::varint::{read_varint, write_varint};
 
 /// Largest datagram on Ethernet, with either version of IP.
 pub(crate) const ETHERNET_SIZE: u16 = 1452;

@@ -13,7 +13,7 @@ use engine::crypto::{CryptoError, PacketKey};
 use quinn_proto as engine;
 
 use crate::peer_address::DATAGRAM_MIN;
-use crate::tls::read_varint;
+use crate::varint::read_varint;
 
 const PING: u8 = 0x01;
 const IMMEDIATE_ACK: u8 = 0x1f;

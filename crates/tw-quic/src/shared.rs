@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use quinn_proto as engine;
 use tw_base::memory;
 
 use crate::config::{SEND_WINDOW_LOW, SEND_WINDOW_MAX, SEND_WINDOW_MIN, STREAMS_GROWTH, varint};
-use crate::connection::remember;
-use crate::endpoint::{Driver, EndpointState};
+use crate::endpoint::driver::Driver;
+use crate::endpoint::state::EndpointState;
 use crate::error::ConnectionError;
 use crate::path_watch::{PacketLimits, PathWatch, Receiver};
 use crate::peer_address::{DATAGRAM_MIN, PeerAddress, SendAllowance};
@@ -24,6 +23,7 @@ use crate::qlog::{Migration, Recorder};
 use crate::silence::SilenceWatch;
 use crate::stream_id::StreamId;
 use crate::transmit::{MESSAGE_SIZE_MAX, SEGMENTS_MAX};
+use crate::waiters::{Waiters, remember};
 
 /// State of a connection, which its handles and the endpoint share.
 pub(crate) struct Shared {
@@ -65,6 +65,20 @@ pub(crate) struct Shared {
     silence: Cell<SilenceWatch>,
 }
 
+/// A connection that the engine has accepted.
+pub(crate) struct EngineConnection {
+    /// Number of the connection in the engine.
+    pub(crate) handle: engine::ConnectionHandle,
+    /// State of the connection in the engine.
+    pub(crate) engine: engine::Connection,
+    /// Streams in both directions that the client may have open at the same time.
+    pub(crate) bidi_streams_max: u64,
+    /// Watch over packets of 1-RTT.
+    pub(crate) watch: Arc<PathWatch>,
+    /// Recorder, if the connection is recorded.
+    pub(crate) recorder: Option<Arc<Recorder>>,
+}
+
 /// Result of letting the engine make a message.
 pub(crate) enum Made {
     Message(engine::Transmit),
@@ -85,38 +99,9 @@ pub(crate) enum Closing {
     Executed,
 }
 
-/// Tasks that wait.
-#[derive(Default)]
-pub(crate) struct Waiters {
-    pub(crate) accept_bidi: Option<Waker>,
-    pub(crate) accept_uni: Option<Waker>,
-    pub(crate) open_uni: Option<Waker>,
-    pub(crate) established: Option<Waker>,
-    pub(crate) closed: Vec<Waker>,
-    pub(crate) close_sent: Option<Waker>,
-    pub(crate) streams: HashMap<StreamId, StreamWaiters, foldhash::fast::RandomState>,
-    /// Tasks that read streams in one direction, of which there are few. They wait as long as the connection lasts.
-    uni_reads: Vec<(StreamId, Waker)>,
-}
-
-#[derive(Default)]
-pub(crate) struct StreamWaiters {
-    pub(crate) read: Option<Waker>,
-    /// Waits for a reset without reading.
-    pub(crate) reset: Option<Waker>,
-    pub(crate) write: Option<Waker>,
-    /// Waits for the end of writing.
-    pub(crate) end: Option<Waker>,
-}
-
 impl Shared {
-    pub(crate) fn new(
-        (handle, engine): (engine::ConnectionHandle, engine::Connection),
-        serial: u64,
-        endpoint: Weak<EndpointState>,
-        (bidi_streams_max, watch): (u64, Arc<PathWatch>),
-        recorder: Option<Arc<Recorder>>,
-    ) -> Rc<Self> {
+    pub(crate) fn new(accepted: EngineConnection, serial: u64, endpoint: Weak<EndpointState>) -> Rc<Self> {
+        let EngineConnection { handle, engine, bidi_streams_max, watch, recorder } = accepted;
         let peer = PeerAddress::new(engine.remote_address());
         Rc::new(Self {
             handle,
@@ -302,20 +287,7 @@ impl Shared {
     fn end_with(&self, reason: ConnectionError) {
         self.end.borrow_mut().get_or_insert(reason);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        let Waiters {
-            accept_bidi,
-            accept_uni,
-            open_uni,
-            established,
-            closed,
-            close_sent,
-            streams,
-            uni_reads,
-        } = waiters;
-        let of_streams = streams.into_values().flat_map(|one| [one.read, one.reset, one.write, one.end]);
-        let of_connection = [accept_bidi, accept_uni, open_uni, established, close_sent].into_iter();
-        let uni_reads = uni_reads.into_iter().map(|(_, waker)| waker);
-        of_connection.chain(of_streams).flatten().chain(closed).chain(uni_reads).for_each(Waker::wake);
+        waiters.wake_all();
     }
 
     /// Frees the engine's part.
@@ -466,55 +438,5 @@ impl Shared {
             Migration::Abandoned | Migration::Complete => self.watch.stop(),
         }
         self.record(|recorder| recorder.migration(migration, current));
-    }
-}
-
-impl Waiters {
-    /// Place of the task that waits for a stream of the client.
-    fn accept(&mut self, dir: Dir) -> &mut Option<Waker> {
-        match dir {
-            Dir::Bi => &mut self.accept_bidi,
-            Dir::Uni => &mut self.accept_uni,
-        }
-    }
-
-    /// Stores the task that reads a stream.
-    pub(crate) fn remember_read(&mut self, stream: StreamId, cx: &Context<'_>) {
-        if stream.is_bidi() {
-            return remember(&mut self.streams.entry(stream).or_default().read, cx);
-        }
-        match self.uni_reads.iter_mut().find(|(other, _)| *other == stream) {
-            Some((_, waker)) => waker.clone_from(cx.waker()),
-            None => self.uni_reads.push((stream, cx.waker().clone())),
-        }
-    }
-
-    /// Takes the task that reads a stream in one direction.
-    fn take_uni_read(&mut self, stream: StreamId) -> Option<Waker> {
-        let place = self.uni_reads.iter().position(|(other, _)| *other == stream)?;
-        Some(self.uni_reads.swap_remove(place).1)
-    }
-
-    /// Forgets the tasks that read a stream or wait for its reset.
-    pub(crate) fn forget_reads(&mut self, stream: StreamId) {
-        self.take_uni_read(stream);
-        self.wake(stream, |waiters| (waiters.read, waiters.reset) = (None, None));
-    }
-
-    /// Frees unused memory.
-    pub(crate) fn shrink(&mut self) {
-        self.streams.shrink_to_fit();
-        self.closed.shrink_to_fit();
-    }
-
-    /// Wakes waiters of a stream, and forgets those of one that nobody waits for.
-    pub(crate) fn wake(&mut self, stream: StreamId, wake: impl FnOnce(&mut StreamWaiters)) {
-        if let Some(waiters) = self.streams.get_mut(&stream) {
-            wake(waiters);
-            let StreamWaiters { read, reset, write, end } = waiters;
-            if [read, reset, write, end].into_iter().all(|waker| waker.is_none()) {
-                self.streams.remove(&stream);
-            }
-        }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use bytes::{Buf, BufMut};
+use bytes::BufMut;
 use engine::crypto::{self, HeaderKey, KeyPair, Keys, PacketKey};
 use engine::transport_parameters::TransportParameters;
 use quinn_proto as engine;
 use rustls::pki_types::CertificateDer;
-use rustls::quic::{KeyChange, ServerConnection, Suite, Version};
+use rustls::quic::{KeyChange, ServerConnection, Version};
 use rustls::{CipherSuite, HandshakeKind, NamedGroup, ServerConfig, SignatureScheme};
 use tw_base::FatalMutex;
 
@@ -22,9 +22,9 @@ use crate::next_key::NextSecrets;
 use crate::path_mtu;
 use crate::path_watch::{PathWatch, WatchedKey};
 use crate::qlog::{PacketKind, Recorder, recorded, recorded_keys};
+use crate::varint::write_varint;
+use crate::version::{VERSION_1, initial_suite};
 
-/// Version 1 of QUIC (RFC 9000).
-pub(crate) const VERSION_1: u32 = 1;
 /// Key and nonce of Retry packets (RFC 9001, section 5.8).
 const RETRY_KEY: [u8; 16] =
     [0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8, 0x4e];
@@ -52,12 +52,6 @@ pub struct TlsFacts {
 /// Scheme of the signature of a client that this thread has verified last, and not told yet. The session does not expose it.
 pub type ClientScheme = fn() -> Option<SignatureScheme>;
 
-/// Cipher suite of Initial packets.
-pub(crate) fn initial_suite() -> Suite {
-    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
-    suite.tls13().and_then(|suite| suite.quic_suite()).expect("this suite exists for QUIC")
-}
-
 /// TLS session of a server that has read the client hello and written its answer. Made by any thread.
 pub(crate) struct BegunSession {
     session: ServerConnection,
@@ -80,8 +74,10 @@ pub(crate) struct BegunSession {
 impl BegunSession {
     /// Reads the client hello and writes the answer, which contains the signature of the server. The error is an alert with its reason.
     pub(crate) fn begin(
-        (config, scheme_source): (Arc<ServerConfig>, ClientScheme),
-        (params, datagram_size_max): (Vec<u8>, u16),
+        config: Arc<ServerConfig>,
+        scheme_source: ClientScheme,
+        params: Vec<u8>,
+        datagram_size_max: u16,
         hello: &[u8],
     ) -> Result<Box<Self>, (u8, rustls::Error)> {
         let session = ServerConnection::new(config, Version::V1, params.clone());
@@ -189,30 +185,6 @@ pub(crate) fn encode(settings: &TransportSettings, connection: &ConnectionParame
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 const MIN_ACK_DELAY_US: u64 = 1000;
 const GREASE_QUIC_BIT: u64 = 0x2ab2;
-
-/// Reads an integer of variable length (RFC 9000, section 16).
-pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let first = *bytes.first()?;
-    let len = 1usize << (first >> 6);
-    if bytes.len() < len {
-        return None;
-    }
-    let mut value = u64::from(first & 0x3f);
-    bytes.advance(1);
-    for _ in 1..len {
-        value = value << 8 | u64::from(bytes.get_u8());
-    }
-    Some(value)
-}
-
-pub(crate) fn write_varint(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..=0x3f => out.put_u8(value as u8),
-        0x40..=0x3fff => out.put_u16(0x4000 | value as u16),
-        0x4000..=0x3fff_ffff => out.put_u32(0x8000_0000 | value as u32),
-        _ => out.put_u64(0xc000_0000_0000_0000 | value),
-    }
-}
 
 impl crypto::ServerConfig for SessionStart {
     fn initial_keys(

@@ -17,8 +17,9 @@ use crate::config::{
 use crate::hello::HelloReader;
 use crate::keys::{CONNECTION_ID_LEN, ConnectionIds, ForeignOrigin, ResetKey};
 use crate::shared::Shared;
-use crate::tls::{SessionStart, VERSION_1};
+use crate::tls::SessionStart;
 use crate::transmit::Outgoing;
+use crate::version::VERSION_1;
 use crate::wall_clock::WallClock;
 
 /// Alert `internal_error`: the engine's own configuration never accepts.

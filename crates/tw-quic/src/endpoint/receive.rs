@@ -8,7 +8,8 @@ use engine::{DatagramEvent, EcnCodepoint};
 use quinn_proto as engine;
 
 use super::driver::{Driver, PendingHello};
-use super::{Datagram, EndpointState, Received};
+use super::state::EndpointState;
+use super::{Datagram, Received};
 use crate::config::{HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, HELLOS_MAX, RetryPolicy};
 use crate::hello::{HelloReader, LongHeader, Progress};
 use crate::incoming::IncomingConnection;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::EndpointState;
+use super::state::EndpointState;
 use crate::qlog::Direction;
 use crate::shared::{Closing, Made, Shared};
 use crate::transmit::{Outgoing, TransmitBatch};

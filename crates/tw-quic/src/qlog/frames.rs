@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Buf;
 
 use super::{Hex, Json, Millis};
-use crate::tls::read_varint;
+use crate::varint::read_varint;
 
 /// Frames of one packet that are recorded; a packet may consist of a thousand small ones.
 pub(crate) const FRAMES_MAX: usize = 64;
