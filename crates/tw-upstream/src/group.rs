@@ -12,11 +12,11 @@ use crate::balance::BalanceMethod;
 use crate::health::Term;
 use crate::lease::Lease;
 use crate::peer::{Peer, PeerId, ServerId};
-use crate::peer_list::PeerList;
+use crate::peer_list::{PeerList, PeerTier};
 use crate::peer_state::{Health, PeerState, signed};
 use crate::queue::{QueuedRequest, RequestQueue};
 use crate::retry_budget::{Retries, RetryBudget, RetryPermit};
-use crate::selection::{BalanceKey, PeerSelection, PeerTier};
+use crate::selection::{BalanceKey, PeerSelection};
 use crate::server::{PeerParams, ResolvedAddress, Server, ServerAddress};
 use tw_base::Rng;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::balance::LeastTime;
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerChange};
 use crate::peer_state::signed;
 
 /// Request in progress to a peer. [`done`](Self::done) reports its outcome; dropping the lease gives the request up,
@@ -34,18 +34,6 @@ pub enum PeerOutcome {
     Next,
     /// Error, timeout, or a response that counts as one.
     Failed,
-}
-
-/// Change of a peer's availability by an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerChange {
-    /// No change.
-    Unchanged,
-    /// The peer has failed `max_fails` times and is out for `fail_timeout`. nginx: "upstream server temporarily
-    /// disabled", at `warn`.
-    Disabled,
-    /// The peer is available again.
-    Recovered,
 }
 
 impl Lease {

@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use md5::{Digest, Md5};
 use tw_net::Addr;
 
-use crate::lease::PeerChange;
 use crate::peer_state::{Health, PeerState, signed};
 use crate::server::{AdminState, PeerParams};
 
@@ -25,6 +24,12 @@ pub(crate) const WHOLE_STEP: i64 = 1024;
 /// Identifier of a peer as long as it is in its group, also over reloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
+
+impl Default for PeerId {
+    fn default() -> Self {
+        Self(u32::MAX)
+    }
+}
 
 /// Identifier of a server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +63,18 @@ pub enum PeerStatus {
     Unhealthy,
     /// Has not passed its first health check yet.
     Checking,
+}
+
+/// Change of a peer's availability by an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerChange {
+    /// No change.
+    Unchanged,
+    /// The peer has failed `max_fails` times and is out for `fail_timeout`. nginx: "upstream server temporarily
+    /// disabled", at `warn`.
+    Disabled,
+    /// The peer is available again.
+    Recovered,
 }
 
 impl Peer {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::balance::{BalanceMethod, Ring};
+use crate::balance::method::BalanceMethod;
+use crate::balance::ring::Ring;
 use crate::peer::{Peer, PeerId, ServerId};
-use crate::selection::PeerTier;
 use crate::server::{AdminState, Server};
 
 /// All servers and peers of a group at one time.
@@ -31,6 +31,13 @@ pub(crate) struct Tier {
     ends: Vec<u64>,
     /// The points of `hash … consistent`.
     pub(crate) ring: Ring,
+}
+
+/// Tier of peers that is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerTier {
+    Primary,
+    Backup,
 }
 
 impl PeerList {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::peer::PeerId;
-use crate::peer_list::PeerList;
+use crate::peer_list::{PeerList, PeerTier};
 
 /// Key for the method of the group; see [`BalanceMethod::key_kind`](crate::BalanceMethod::key_kind).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +28,6 @@ pub struct PeerSelection {
     pub(crate) search: Search,
     tries: Option<u32>,
     tries_max: u32,
-}
-
-/// Tier of peers that is searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerTier {
-    Primary,
-    Backup,
 }
 
 /// Position of a hashing method for the next attempt.
@@ -118,11 +111,5 @@ impl TriedPeers {
     pub(crate) fn truncate(&mut self, len: usize) {
         self.more.truncate(len.saturating_sub(self.few.len()));
         self.len = self.len.min(len);
-    }
-}
-
-impl Default for PeerId {
-    fn default() -> Self {
-        Self(u32::MAX)
     }
 }

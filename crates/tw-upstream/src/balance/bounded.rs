@@ -4,23 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{TRIES_MAX, View, least_conn, round_robin};
+use super::method::BalanceFactor;
+use super::view::{TRIES_MAX, View};
+use super::{least_conn, round_robin};
 use crate::peer::Peer;
 use crate::selection::{BalanceKey, PeerSelection};
 
 /// Points with busy peers that are passed over before the peer with the fewest connections is taken.
 const BUSY_POINTS_MAX: u32 = 64;
-
-/// Load of a peer in relation to its share, in percent: more than 100.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BalanceFactor(u64);
-
-impl BalanceFactor {
-    /// A factor from 101 to 10000 percent.
-    pub fn new(percent: u64) -> Option<Self> {
-        (101..=10_000).contains(&percent).then_some(Self(percent))
-    }
-}
 
 /// Requests under way, and the most that a peer may have of them.
 struct Load {

@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{TRIES_MAX, View, round_robin};
+use super::round_robin;
+use super::view::{TRIES_MAX, View};
 use crate::peer::Peer;
 use crate::selection::{BalanceKey, PeerSelection};
 

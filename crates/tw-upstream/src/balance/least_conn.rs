@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{View, round_robin};
+use super::round_robin;
+use super::view::View;
 use crate::peer::Peer;
 use crate::selection::PeerSelection;
 

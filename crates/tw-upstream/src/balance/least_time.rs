@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{View, least_conn};
+use super::least_conn;
+use super::method::{LeastTime, TimeKind};
+use super::view::View;
 use crate::peer::Peer;
 use crate::peer_state::{Average, Times, signed};
 use crate::selection::PeerSelection;
@@ -13,36 +15,6 @@ use crate::selection::PeerSelection;
 const SLOWEST_MS: u64 = 5000;
 /// Times that differ by less are the same.
 const CLOSE_MS: u64 = 20;
-
-/// Measure of `least_time`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeastTime {
-    /// Span that is measured.
-    pub by: TimeKind,
-    /// Includes requests in flight, whose time is not known yet.
-    pub inflight: bool,
-}
-
-/// A span of a request, from when its peer is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeKind {
-    /// To the connection.
-    Connect,
-    /// To the head, or the first byte, of the response.
-    Header,
-    /// To its last byte.
-    LastByte,
-}
-
-impl LeastTime {
-    pub(crate) fn is_by_connect(self) -> bool {
-        self.by == TimeKind::Connect
-    }
-
-    pub(crate) fn is_by_header(self) -> bool {
-        self.by == TimeKind::Header
-    }
-}
 
 pub(super) fn choose<'a>(
     view: &View<'a>,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{RandomTwo, TRIES_MAX, View, least_time, round_robin};
+use super::method::RandomTwo;
+use super::view::{TRIES_MAX, View};
+use super::{least_time, round_robin};
 use crate::peer::Peer;
 use crate::selection::PeerSelection;
 use tw_base::Rng;

@@ -1,12 +1,10 @@
-//! By a text on a ring of points, 160 for each unit of weight, so that only the texts of a peer that comes or goes move.
+//! Ring of points, 160 for each unit of weight, so that only the texts of a peer that comes or goes move.
 //! The points are those of ketama. Source: nginx, `ngx_http_upstream_update_chash`; Cache::Memcached::Fast.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{TRIES_MAX, View, round_robin};
 use crate::peer::Peer;
-use crate::selection::{BalanceKey, PeerSelection};
 
 /// Points for each unit of weight.
 const POINTS: u64 = 160;
@@ -109,38 +107,6 @@ fn split(name: &str) -> (&str, &str) {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
         _ => (name, ""),
     }
-}
-
-pub(super) fn choose<'a>(view: &View<'a>, selection: &mut PeerSelection) -> Option<&'a Arc<Peer>> {
-    let ring = &view.tier.ring;
-    let text = match &selection.key {
-        BalanceKey::Text(text) if !text.is_empty() => text,
-        _ => return round_robin::choose(view, selection),
-    };
-    let mut search = selection.search;
-    if search.tries > TRIES_MAX {
-        return round_robin::choose(view, selection);
-    }
-    if search.ring_of != Some(view.list.generation) {
-        search.hash = ring.find(text);
-        search.ring_of = Some(view.list.generation);
-    }
-    if let Some(bound) = view.bound(selection) {
-        return Some(bound);
-    }
-    let chosen = loop {
-        let peers = ring.at(search.hash)?.iter().filter_map(|index| view.tier.peers.get(*index));
-        if let Some(peer) = round_robin::turn(view, selection, peers, None) {
-            break Some(peer);
-        }
-        search.hash = search.hash.wrapping_add(1);
-        search.tries += 1;
-        if search.tries > TRIES_MAX {
-            break None;
-        }
-    };
-    selection.search = search;
-    chosen.or_else(|| round_robin::choose(view, selection))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::View;
+use super::view::View;
 use crate::peer::{Peer, WHOLE_STEP};
 use crate::selection::PeerSelection;
 use crate::server::AdminState;
