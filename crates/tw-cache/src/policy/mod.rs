@@ -21,6 +21,7 @@ mod invalidate;
 mod lifetime;
 mod merge;
 mod nginx;
+mod no_store_reason;
 mod resume;
 mod reuse;
 mod rfc9111;
@@ -28,6 +29,7 @@ mod store;
 mod targeted;
 #[cfg(test)]
 mod tests;
+mod validators;
 mod vary;
 
 pub use cache_status::{CacheStatus, ForwardReason};
@@ -37,9 +39,11 @@ pub use ignored::IgnoredFields;
 pub use invalidate::{UriOrigin, invalidated};
 pub use lifetime::{Duties, Lifetime, current_age};
 pub use merge::{freshen, is_about, merge};
+pub use no_store_reason::NoStoreReason;
 pub use resume::{MissingRange, Resumption, continues, strong_validator};
 pub use reuse::{Reuse, ValidateReason, Window, may_use, wants_nothing_stored, wants_only_stored};
-pub use store::{NoStoreReason, may_store, validators};
+pub use store::may_store;
+pub use validators::validators;
 pub use vary::{NGINX_VARY_MAX, VARY_MAX, describe_variant, variant, vary};
 
 use bytes::Bytes;

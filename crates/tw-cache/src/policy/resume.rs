@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, date};
 
-use super::store::validators;
+use super::validators::validators;
 
 /// Seconds by which `Date` must be later than a `Last-Modified` that identifies every byte (RFC 9110 section 8.8.2.2).
 const STRONG_AFTER: i64 = 1;
