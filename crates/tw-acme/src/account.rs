@@ -10,11 +10,11 @@ use aws_lc_rs::signature::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
+use tw_http::base64::encode_url as base64url;
 use tw_tls::Key;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::jws::base64url;
 use crate::key_type::KeyType;
 
 /// A private key that signs for an account.

@@ -69,7 +69,7 @@ impl Issued {
     /// Returns its identifier in questions for the renewal window (RFC 9773, section 4.1).
     pub(crate) fn renewal_id(&self) -> Option<String> {
         let facts = self.leaf().and_then(CertificateFields::of)?;
-        let encoded = crate::jws::base64url;
+        let encoded = tw_http::base64::encode_url;
         Some(format!("{}.{}", encoded(facts.authority_key()?), encoded(facts.serial_bytes())))
     }
 }

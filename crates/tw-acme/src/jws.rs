@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
-pub(crate) use tw_http::base64::encode_url as base64url;
+use tw_http::base64::encode_url as base64url;
 
 use crate::account::AccountKey;
 use crate::config::ExternalAccount;

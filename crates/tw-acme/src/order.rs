@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
+use tw_http::base64::encode_url as base64url;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::chain;
 use zeroize::Zeroizing;
@@ -24,7 +25,6 @@ use crate::generate;
 use crate::http_client::{Reply, is_base64url};
 use crate::identifier::Identifier;
 use crate::issued::Issued;
-use crate::jws::base64url;
 use crate::message::{self, Authorization, Order, Status};
 use crate::shared::{SharedIssuer, StoredChallenge};
 
