@@ -1,6 +1,7 @@
 //! Annotations of ingress-nginx as directives of Tailwater.
 
 pub(crate) mod access;
+mod balancing;
 pub mod canary;
 mod firewall;
 pub mod policy;
@@ -9,4 +10,4 @@ mod traffic;
 mod upstream;
 pub mod value;
 
-pub(crate) use upstream::balancing;
+pub(crate) use balancing::balancing;

@@ -1,5 +1,6 @@
 //! Annotations about endpoints: protocol, balancing and sessions.
 
+use super::balancing::balancing;
 use super::policy::{Protocol, Reader};
 use super::value;
 use crate::quote;
@@ -69,17 +70,4 @@ impl Reader<'_> {
         }
         self.policy.group.push(line + ";");
     }
-}
-
-/// Line of a group for a method of balancing; empty for round robin.
-pub(crate) fn balancing(text: &str) -> Option<String> {
-    let line = match text.trim() {
-        "round_robin" => "",
-        "ewma" => "least_time header;",
-        "least_conn" => "least_conn;",
-        "ip_hash" => "ip_hash;",
-        "random" => "random two;",
-        _ => return None,
-    };
-    Some(line.to_owned())
 }
