@@ -9,8 +9,8 @@ use tw_net::Transport;
 use tw_net::tls::{self, Handshake, HandshakeError, Step};
 use tw_rt::{Socket, watch};
 
-use crate::connection::PendingConnection;
 use crate::host::TlsHost;
+use crate::pending_connection::PendingConnection;
 
 /// Configuration of the answer, if the client hello belongs to a pending challenge.
 pub(crate) fn find<H: TlsHost>(

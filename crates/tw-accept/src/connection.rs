@@ -1,18 +1,15 @@
 //! A connection before the first byte of its protocol, in the order of its bytes: PROXY protocol header, TLS handshake, preface.
 
-use std::cell::RefCell;
-use std::io;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tw_net::Transport;
-use tw_rt::{Deadline, Socket};
+use tw_rt::Socket;
 
 use crate::handshake;
 use crate::host::{Host, TlsHost};
+use crate::pending_connection::PendingConnection;
 use crate::preface::{self, Preface};
 use crate::proxy_protocol::{self, ProxyHeader};
-use crate::wait::{WaitError, ready_or_evicted};
 
 /// Steps of an address before the first byte of the protocol.
 #[derive(Debug, Clone, Copy)]
@@ -84,30 +81,4 @@ pub async fn accept_tls<H: TlsHost>(
     let pending = PendingConnection::new(host, tw_rt::clock::now(), timeout);
     let (transport, _) = handshake::accept(&pending, socket, early).await?;
     transport.tls().is_some().then_some(transport)
-}
-
-/// A connection that goes through its steps.
-pub(crate) struct PendingConnection<'a, H> {
-    pub(crate) host: &'a H,
-    deadline: RefCell<Deadline>,
-    /// Begin of the steps.
-    begun: Instant,
-    /// Time in which all steps must be complete.
-    timeout: Duration,
-}
-
-impl<'a, H: Host> PendingConnection<'a, H> {
-    pub(crate) fn new(host: &'a H, begun: Instant, timeout: Duration) -> Self {
-        Self { host, deadline: RefCell::new(Deadline::new()), begun, timeout }
-    }
-
-    /// Waits for `ready` until the time is over, or the loop closes the connection to make room.
-    pub(crate) async fn wait(
-        &self,
-        ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
-    ) -> Result<(), WaitError> {
-        let until = self.begun + self.timeout;
-        let left = until.saturating_duration_since(tw_rt::clock::now());
-        ready_or_evicted(self.host.evictable(), &self.deadline, left, ready).await
-    }
 }

@@ -16,6 +16,7 @@ mod handshake_budget;
 mod handshake_result;
 mod host;
 pub mod listen;
+mod pending_connection;
 mod preface;
 mod proxy_protocol;
 pub mod quic;

@@ -4,8 +4,8 @@ use std::io;
 
 use tw_rt::Socket;
 
-use crate::connection::PendingConnection;
 use crate::host::Host;
+use crate::pending_connection::PendingConnection;
 
 /// Bytes requested of the socket at once: a request head, mostly.
 const READ_SIZE: usize = 1024;

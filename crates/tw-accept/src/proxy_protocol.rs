@@ -6,8 +6,8 @@ use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 use tw_rt::Socket;
 
-use crate::connection::PendingConnection;
 use crate::host::Host;
+use crate::pending_connection::PendingConnection;
 use crate::wait::WaitError;
 
 /// Bytes requested of the socket at once.

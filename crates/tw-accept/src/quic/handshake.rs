@@ -15,10 +15,10 @@ use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
 use tw_tls::{Cost, Fingerprint, TlsTransport, client_scheme};
 use tw_tls_settings::ClientHelloInfo;
 
-use crate::connection::PendingConnection;
 use crate::handshake::client_certificate;
 use crate::handshake_result;
 use crate::host::{ChosenServer, TlsHost};
+use crate::pending_connection::PendingConnection;
 
 /// Alerts of TLS (RFC 8446, section 6.2).
 const DECODE_ERROR: u8 = 50;
