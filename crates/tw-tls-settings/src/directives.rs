@@ -3,6 +3,7 @@
 //! rustls defines what a server can accept and offer; the words of OpenSSL select among it.
 
 pub(crate) mod inheritance;
+pub(crate) mod raw;
 pub(crate) mod session_cache;
 pub(crate) mod sign_pool;
 pub(crate) mod tls_parameters;
@@ -22,6 +23,7 @@ use tw_core::session::Session;
 use tw_tls::ClientVerification;
 
 use self::inheritance::Directives;
+use self::raw::{EarlyData, Raw};
 use self::session_cache::SessionCache;
 use self::sign_pool::{POOL, SignPool};
 use self::tls_parameters::read_protocol_versions;
@@ -59,17 +61,6 @@ pub struct Ssl<S: Session> {
     pub handshake_timeout: Duration,
 }
 
-/// Requests that are accepted before the handshake is complete, in data that may be replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlyData {
-    /// None.
-    Off,
-    /// Safe ones; others are rejected until the handshake is complete (425).
-    Safe,
-    /// All: the application has to look for replays.
-    Any,
-}
-
 const EARLY_DATA: &[(&str, EarlyData)] =
     &[("off", EarlyData::Off), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
 
@@ -80,46 +71,6 @@ enum Level {
     Protocol,
     /// `server`
     Server,
-}
-
-/// Directives as written.
-#[derive(Default)]
-pub struct Raw {
-    ssl_certificate: Setting<Vec<Word>>,
-    pub(crate) ssl_certificate_key: Setting<Vec<Word>>,
-    pub(crate) ssl_password_file: Setting<Word>,
-    ssl_certificate_cache: Setting<Option<Arc<CertificateCache>>>,
-    ssl_certificate_watch: Setting<bool>,
-    ssl_protocols: Setting<Vec<Word>>,
-    ssl_ciphers: Setting<Word>,
-    ssl_prefer_server_ciphers: Setting<bool>,
-    ssl_ecdh_curve: Setting<Word>,
-    ssl_buffer_size: Setting<usize>,
-    ssl_session_cache: Setting<SessionCache>,
-    ssl_session_timeout: Setting<Duration>,
-    ssl_session_tickets: Setting<bool>,
-    ssl_session_ticket_key: Setting<Vec<Word>>,
-    ssl_conf_command: Setting<Vec<(Word, Word)>>,
-    ssl_reject_handshake: Setting<bool>,
-    ssl_sign_pool: Setting<Word>,
-    ssl_early_data: Setting<EarlyData>,
-    ssl_handshake_timeout: Setting<Duration>,
-    ssl_alpn: Setting<Vec<Box<[u8]>>>,
-    ssl_dhparam: Setting<Word>,
-    ssl_verify_client: Setting<Option<ClientVerification>>,
-    ssl_verify_depth: Setting<usize>,
-    ssl_client_certificate: Setting<Word>,
-    ssl_trusted_certificate: Setting<Word>,
-    ssl_crl: Setting<Word>,
-    ssl_key_log: Setting<Word>,
-    ssl_certificate_compression: Setting<bool>,
-    ssl_stapling: Setting<bool>,
-    ssl_stapling_file: Setting<Word>,
-    ssl_stapling_responder: Setting<Word>,
-    ssl_stapling_verify: Setting<bool>,
-    ssl_ocsp: Setting<Option<client_ocsp::Checked>>,
-    ssl_ocsp_responder: Setting<Word>,
-    ssl_ocsp_cache: Setting<Option<client_ocsp::OcspCache>>,
 }
 
 const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[

@@ -30,9 +30,10 @@ pub use certificates::preloaded_keys::preload_keys;
 pub use certificates::watched_certificate::{
     CertificateFiles, CertificateVersion, WatchedCertificate, renew,
 };
+pub use directives::Ssl;
+pub use directives::raw::{EarlyData, Raw};
 pub use directives::sign_pool::{POOL, SignPool, default_pool, pool_settings};
 pub use directives::tls_parameters::{TlsParameters, read_protocol_versions};
-pub use directives::{EarlyData, Raw, Ssl};
 pub use key_log::KeyLogFile;
 pub use ocsp::client_ocsp::{ClientOcsp, RevocationStatus};
 pub use ocsp::ocsp_client::OcspClient;

@@ -14,7 +14,7 @@ use tw_tls::{Key, Passwords, Zeroizing};
 
 use super::certificate_file::{self, ParsedFile};
 use super::late_key::LateKey;
-use crate::directives::Raw;
+use crate::directives::raw::Raw;
 
 /// A key that has changed or is new.
 struct ChangedKey {

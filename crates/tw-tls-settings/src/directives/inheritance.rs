@@ -8,9 +8,9 @@ use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_tls::ClientVerification;
 
+use super::raw::{EarlyData, Raw};
 use super::session_cache::SessionCache;
 use super::sign_pool::{POOL, SignPool};
-use super::{EarlyData, Raw};
 use crate::certificates::dynamic_certificate::CertificateCache;
 use crate::ocsp::{client_ocsp, stapling};
 

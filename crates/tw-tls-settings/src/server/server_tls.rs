@@ -20,8 +20,8 @@ use crate::certificates::certificate_resolver::{
 use crate::certificates::dynamic_certificate::{DynamicCertificate, is_dynamic};
 use crate::certificates::watched_certificate::{CertificateFiles, WatchedCertificate};
 use crate::certificates::{acme_certificate, certificate_metrics};
-use crate::directives::EarlyData;
 use crate::directives::inheritance::Directives;
+use crate::directives::raw::EarlyData;
 use crate::directives::session_cache::SessionCache;
 use crate::directives::sign_pool::SignPool;
 use crate::directives::tls_parameters::TlsParameters;
