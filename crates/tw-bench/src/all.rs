@@ -1,14 +1,14 @@
 //! `cargo xtask bench all`: every measurement, one after the other, into one file of results and one page.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::contestant::Binaries;
 use super::options::Options;
+use super::remaining_time::{PROGRESS, since_epoch};
 use super::render;
 use super::report::number;
 use super::supervise::{End, Supervisor};
@@ -18,8 +18,6 @@ use super::{Outcome, home, machine};
 const DISTRIBUTED: &str = "distributed";
 /// A part may take this many times as long as estimated; more is a hang.
 const PATIENCE: u64 = 4;
-/// Variable for a part: its name, and the second (of the clock) at which all parts are expected to end.
-const PROGRESS: &str = "TAILWATER_BENCH_PROGRESS";
 /// Options of other programs and of data, passed to the parts that know them.
 const PASSED: &[&str] = &["ours", "nginx", "server-cpu", "load-cpu", "ours-http", "ours-main", "nginx-main"];
 
@@ -151,11 +149,6 @@ impl Part {
     }
 }
 
-/// Path of the results of all parts.
-pub(super) fn results_path() -> PathBuf {
-    home().join("results.json")
-}
-
 /// Measures all parts, or those of `--parts`; writes `results.json` and `report.html`.
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["parts", "haproxy", DISTRIBUTED], &[])?;
@@ -210,11 +203,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
         value["seconds"] = json!(began.elapsed().as_secs());
         value["command"] = json!(part.command(is_quick, build));
         keep(&mut results, build.key(), part.name, value);
-        fs::write(results_path(), serde_json::to_string(&results)?)?;
+        fs::write(render::results_path(), serde_json::to_string(&results)?)?;
         println!();
     }
     let page = render::write_page(&results)?;
-    println!("results: {}\nreport: {}", results_path().display(), page.display());
+    println!("results: {}\nreport: {}", render::results_path().display(), page.display());
     if failed.is_empty() { Ok(()) } else { Err(format!("parts that failed: {}", failed.join(", ")).into()) }
 }
 
@@ -239,7 +232,7 @@ fn chosen(options: &Options) -> Outcome<Vec<(&'static Part, Build)>> {
 
 /// Results so far: those of before if only some parts are measured again.
 fn begin(continues: bool) -> Value {
-    let before = fs::read_to_string(results_path()).ok().filter(|_| continues);
+    let before = fs::read_to_string(render::results_path()).ok().filter(|_| continues);
     let before: Option<Value> = before.and_then(|text| serde_json::from_str(&text).ok());
     let mut results = before.unwrap_or_else(|| json!({}));
     for build in [Build::Plain, Build::Distributed] {
@@ -258,18 +251,6 @@ fn keep(results: &mut Value, key: &str, name: &str, value: Value) {
     list.push(value);
     let place = |part: &Value| PARTS.iter().position(|other| part["measurement"] == other.name);
     list.sort_by_key(place);
-}
-
-/// Remaining time of all parts, for the line of progress of one of them; empty for one alone.
-pub(super) fn remaining() -> String {
-    let Ok(text) = env::var(PROGRESS) else { return String::new() };
-    let Some((ends, title)) = text.split_once(' ') else { return String::new() };
-    let left = ends.parse::<u64>().unwrap_or(0).saturating_sub(since_epoch());
-    format!("[{title}, {}:{:02} left] ", left / 60, left % 60)
-}
-
-fn since_epoch() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
 #[cfg(test)]

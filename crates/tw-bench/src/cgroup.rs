@@ -11,7 +11,7 @@ use tw_testkit::wait;
 use super::Outcome;
 use super::options::Options;
 use super::report::Report;
-use super::supervise::cgroup_name;
+use super::run_name::run_name;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Directories in which groups are made: of version 1 for each controller, and of version 2.
@@ -85,7 +85,7 @@ impl Cgroup {
             return Err("limiting memory and disk needs root".into());
         }
         let device = disk_under(data)?;
-        let name = cgroup_name();
+        let name = run_name();
         let version_1 = has_version_1();
         let group = if version_1 { version_1_dirs(&name)? } else { version_2_dir(&name)? };
         for (file, value) in

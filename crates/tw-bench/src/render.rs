@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::options::Options;
-use super::{Outcome, all, home};
+use super::{Outcome, home};
 use crate::root;
 
 /// Documents whose tables are generated.
@@ -24,7 +24,7 @@ const KEPT: &str = "crates/tw-bench/data/results.json";
 /// and writes the tables of the document.
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["json"], &["write"])?;
-    let last = all::results_path();
+    let last = results_path();
     let kept = root().join(KEPT);
     let path = match options.text("json") {
         Some(path) => PathBuf::from(path),
@@ -44,6 +44,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
         println!("written: {KEPT}, {}", DOCUMENTS.join(", "));
     }
     Ok(())
+}
+
+/// Path of the results of all parts.
+pub(super) fn results_path() -> PathBuf {
+    home().join("results.json")
 }
 
 /// Writes the page; returns its path.

@@ -10,7 +10,7 @@ use super::contestant::Binaries;
 use super::options::Options;
 use super::plot::Plot;
 use super::targets::{self, Verdict};
-use super::{Outcome, all, home, machine};
+use super::{Outcome, home, machine, remaining_time};
 
 /// A table, rows and columns as they are printed.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Report {
 /// Shows progress on a terminal, in a line that the next call replaces; an empty text removes it.
 pub(super) fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        let left = if text.is_empty() { String::new() } else { all::remaining() };
+        let left = if text.is_empty() { String::new() } else { remaining_time::remaining() };
         eprint!("\r\x1b[K{left}{text}");
     }
 }

@@ -20,13 +20,10 @@ use tw_testkit::wait;
 use super::cgroup;
 use super::data::remove_tree;
 use super::exec::SELF;
+use super::run_name::{PREFIX, RUN};
 use super::usage;
 use super::{Outcome, home};
 
-/// Variable with the number of the run, for its processes.
-const RUN: &str = "TAILWATER_BENCH_RUN";
-/// Beginning of the names of cgroups and directories of a run; its number follows.
-pub(super) const PREFIX: &str = "tailwater-bench-";
 /// Pause between two looks at a measurement and at signals.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -48,12 +45,6 @@ pub(super) struct Supervisor {
 /// Returns `true` in a process that is supervised.
 pub(super) fn is_supervised() -> bool {
     env::var_os(RUN).is_some()
-}
-
-/// Name of the cgroup of this run.
-pub(super) fn cgroup_name() -> String {
-    let run = env::var(RUN).unwrap_or_else(|_| process::id().to_string());
-    format!("{PREFIX}{run}")
 }
 
 impl Supervisor {
