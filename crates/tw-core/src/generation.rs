@@ -12,7 +12,6 @@ use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenOptions};
 
 use crate::config_thread::{FreeInSteps, GenerationRef};
-use crate::event_loop::LoopConfiguration;
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::{Disks, UringUse};
 use crate::process::MainSettings;
@@ -173,6 +172,12 @@ impl<C> Deref for Generation<C> {
     fn deref(&self) -> &C {
         &self.config
     }
+}
+
+/// Configuration of an application, with the part of it that every protocol shares.
+pub trait LoopConfiguration: Clone + Send + 'static {
+    /// The part of no protocol.
+    fn process(&self) -> GenerationRef<ProcessGeneration>;
 }
 
 impl<C: Configuration> LoopConfiguration for GenerationRef<Generation<C>> {

@@ -13,10 +13,11 @@ use tw_rt::LoopStats;
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::Stall;
 
-use super::accept::AcceptMutex;
-use super::balance::{Sibling, Siblings};
-use super::passed_datagrams::DatagramQueues;
+use super::accepting::AcceptMutex;
+use super::datagram_queues::{DatagramQueues, PassOutcome};
 use super::process_links::ProcessLinks;
+use super::process_packet::read_packet;
+use super::siblings::{Sibling, Siblings};
 use super::slow_requests::SlowRequests;
 use super::tally::{LoopCounter, Tallies, Tally};
 
@@ -75,6 +76,15 @@ impl Counts {
     /// Returns true if another process receives from the same sockets and passes nothing on: a datagram goes to either of them.
     pub(super) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Acquire)
+    }
+
+    /// Takes a packet that another process has sent, and gives its datagram to the loop of its connection. Never waits.
+    pub fn take_from_process(&self, packet: &[u8]) {
+        let taken = read_packet(packet);
+        let outcome = taken.map(|(number, datagram)| self.datagram_queues.pass_received(number, datagram));
+        if outcome != Some(PassOutcome::Sent) {
+            self.linked_dropped.fetch_add(1, Relaxed);
+        }
     }
 
     /// Statistics of the turns of each loop, in the order of the loops. Read by scrapes only.

@@ -10,29 +10,28 @@
 //! the number of sockets stays the same (`passed_datagrams`). A loop that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
 //! While another process receives the datagrams of connections, loops leave the sockets alone (`process_links`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::SocketAddrAny;
 use tw_base::Errno;
 use tw_log::Level;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{
-    DatagramPeers, DatagramSender, DatagramSocket, Deadline, OutgoingMessage, ReceiveBatch, SendOutcome,
-};
+use tw_rt::{DatagramPeers, DatagramSocket, Deadline};
 
-use super::accept::End;
-use super::counts::CONNECTION;
-use super::{Application, ConnectionsExhausted, HANDOVER_TIME_MAX, LoopCore, Open, OpenConnection, Running};
+use super::accepting::End;
+use super::application::Application;
+use super::datagram_listener::{DatagramListener, ReceivedDatagram};
+use super::loop_core::LoopCore;
+use super::running::Running;
+use super::session_handover::HANDOVER_TIME_MAX;
 use crate::generation::{ListenAddress, SocketSharing};
 
 /// Pause after an error of a listening socket, which would otherwise be there again at once.
@@ -47,31 +46,6 @@ tw_base::limits! {
         "the others have their turn first; what does not fit into the socket meanwhile is dropped by the kernel";
 }
 
-/// Listening datagram socket of a loop, for those who answer by it.
-pub struct DatagramListener {
-    /// Number of the socket, whichever loop or process has it.
-    pub id: u64,
-    /// Address it listens on.
-    pub address: Rc<Addr>,
-    sender: DatagramSender,
-    /// Task that receives.
-    receiver: RefCell<Option<Waker>>,
-}
-
-/// A datagram that has arrived.
-pub struct ReceivedDatagram<'a> {
-    /// Content; empty for a datagram without any.
-    pub bytes: &'a [u8],
-    /// Sender, as an answer needs it; `None` if it is a Unix socket without a name.
-    pub peer: Option<&'a SocketAddrAny>,
-    /// Local address that it was sent to, if the socket takes those of several.
-    pub local: Option<IpAddr>,
-    /// Listening address of the configuration that it belongs to.
-    pub listen: &'a Rc<Addr>,
-    /// Mark of explicit congestion notification, if the socket tells; 0 for none.
-    pub ecn: u8,
-}
-
 /// Reason to stop waiting for datagrams.
 enum Wait {
     /// The socket may have some.
@@ -82,63 +56,7 @@ enum Wait {
     Over,
 }
 
-impl DatagramListener {
-    /// Sends messages as far as the socket takes them.
-    pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
-        self.sender.send(messages)
-    }
-
-    /// Lets a change of the process that receives wake the task of `cx`.
-    fn wake_on_change(&self, cx: &Context<'_>) {
-        let mut receiver = self.receiver.borrow_mut();
-        if !receiver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *receiver = Some(cx.waker().clone());
-        }
-    }
-
-    /// Waits until the socket may take messages again, after it has not taken some.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.sender.writable().await
-    }
-}
-
-/// Room for the datagrams of one call, which the sockets of a loop share one after another.
-#[derive(Default)]
-pub struct DatagramBuffer(Cell<Option<Box<ReceiveBatch>>>);
-
-impl DatagramBuffer {
-    /// Lends the room to `receive`. A megabyte, of which small datagrams touch a page each.
-    pub fn with<T>(&self, receive: impl FnOnce(&mut ReceiveBatch) -> T) -> T {
-        let mut batch = self.0.take().unwrap_or_default();
-        let outcome = receive(&mut batch);
-        self.0.set(Some(batch));
-        outcome
-    }
-}
-
 impl LoopCore {
-    /// Starts a task that counts as a connection of a client, with the number of it.
-    ///
-    /// # Errors
-    /// All `worker_connections` are in use, and none is idle.
-    pub fn spawn_connection<F>(
-        self: &Rc<Self>,
-        serve: impl FnOnce(u64) -> F,
-    ) -> Result<(), ConnectionsExhausted>
-    where
-        F: Future<Output = ()> + 'static,
-    {
-        self.tally.accepted.add(1);
-        self.ensure_connection_available().inspect_err(|_| self.tally.refused.add(1))?;
-        let id = self.counts.next_connection();
-        let connection = OpenConnection { serving: serve(id), _open: Open::new(self.clone()) };
-        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, connection);
-        Ok(())
-    }
-
     /// The socket of this loop that receives what is sent to the address `listen` of the configuration, if it has one.
     pub fn datagram_listener(&self, listen: &Addr) -> Option<Rc<DatagramListener>> {
         let is_of = |listener: &DatagramListener| match (listener.address.inet(), listen.inet()) {

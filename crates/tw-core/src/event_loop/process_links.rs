@@ -15,7 +15,7 @@
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tw_base::FatalMutex;
 
-use super::process_packet::{LINKED_SIZE_MAX, PacketHead, read_packet};
-use super::{Counts, LoopCore, PassOutcome, PassedDatagram};
+use super::datagram_queues::PassedDatagram;
+use super::process_packet::{LINKED_SIZE_MAX, PacketHead};
 
 tw_base::limits! {
     /// Limits of this module.
@@ -101,12 +101,18 @@ impl ProcessLinks {
         self.is_received_elsewhere.load(Acquire)
     }
 
-    fn is_known(&self, process: u32) -> bool {
+    pub(super) fn is_known(&self, process: u32) -> bool {
         self.others.lock().known.iter().any(|(other, _)| *other == process)
     }
 
     /// Passes a datagram to the process, for its loop with this number. Never waits.
-    fn pass(&self, process: u32, number: u8, datagram: &PassedDatagram, now: Instant) -> LinkOutcome {
+    pub(super) fn pass(
+        &self,
+        process: u32,
+        number: u8,
+        datagram: &PassedDatagram,
+        now: Instant,
+    ) -> LinkOutcome {
         let socket = match self.others.lock().find(process, now) {
             Ok(socket) => socket,
             Err(outcome) => return outcome,
@@ -145,41 +151,12 @@ impl OtherProcesses {
     }
 }
 
-impl Counts {
-    /// Takes a packet that another process has sent, and gives its datagram to the loop of its connection. Never waits.
-    pub fn take_from_process(&self, packet: &[u8]) {
-        let taken = read_packet(packet);
-        let outcome = taken.map(|(number, datagram)| self.datagram_queues.pass_received(number, datagram));
-        if outcome != Some(PassOutcome::Sent) {
-            self.linked_dropped.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-impl LoopCore {
-    /// Returns true if another process with this identity was told of, whether it lives or not.
-    pub fn knows_process(&self, process: u32) -> bool {
-        self.counts.links.is_known(process)
-    }
-
-    /// Passes a datagram to another process, for its loop with this number. What cannot be passed on is lost, as in the network, and counted.
-    pub fn pass_to_process(&self, process: u32, number: u8, datagram: &PassedDatagram) -> LinkOutcome {
-        let outcome = self.counts.links.pass(process, number, datagram, tw_rt::clock::now());
-        match outcome {
-            LinkOutcome::Sent => self.tally.datagrams_passed_to_processes.add(1),
-            LinkOutcome::Lost => self.tally.datagrams_dropped.add(1),
-            LinkOutcome::Gone => {}
-        }
-        outcome
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
     use tw_net::Addr;
 
-    use super::super::process_packet::PACKET_SIZE_MAX;
+    use super::super::process_packet::{PACKET_SIZE_MAX, read_packet};
     use super::*;
 
     fn datagram(content: &[u8]) -> PassedDatagram {

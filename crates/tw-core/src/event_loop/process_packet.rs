@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use tw_net::Addr;
 
-use super::PassedDatagram;
+use super::datagram_queues::PassedDatagram;
 
 /// Largest datagram that is passed to another process, bytes. QUIC receives none of more than 1,472.
 pub(super) const LINKED_SIZE_MAX: usize = 2048;

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::LoopCore;
-
 tw_base::limits! {
     /// Limits of this module.
     pub(super) const LIMITS;
@@ -70,46 +68,12 @@ pub enum HandoverPhase {
 
 /// Offers of all loops to the next process.
 #[derive(Debug, Clone)]
-pub struct HandoverOffers(SyncSender<OfferedSession>);
+pub struct HandoverOffers(pub(super) SyncSender<OfferedSession>);
 
 impl HandoverOffers {
     /// Offers that arrive at the other end of `sender`.
     pub fn new(sender: SyncSender<OfferedSession>) -> Self {
         Self(sender)
-    }
-}
-
-impl LoopCore {
-    /// Records the state of the handover. Sessions see it when they are woken.
-    pub(super) fn set_handover(&self, phase: HandoverPhase) {
-        *self.handover.borrow_mut() = phase;
-    }
-
-    /// Returns true if it is not known yet if the next process takes sessions.
-    pub fn expects_handover(&self) -> bool {
-        matches!(*self.handover.borrow(), HandoverPhase::Expected)
-    }
-
-    /// Returns true if sessions can be offered to the next process.
-    pub fn can_offer_sessions(&self) -> bool {
-        matches!(*self.handover.borrow(), HandoverPhase::Open(_))
-    }
-
-    /// Offers a session to the next process, and returns what tells the decision. `None` if there is no next process or it takes no more. Never waits.
-    pub fn offer_session(
-        &self,
-        record: Vec<u8>,
-        socket: OwnedFd,
-    ) -> Option<oneshot::Receiver<HandoverVerdict>> {
-        let mut phase = self.handover.borrow_mut();
-        let HandoverPhase::Open(offers) = &*phase else { return None };
-        let (verdict, decision) = oneshot::channel();
-        let offered = OfferedSession { loop_index: self.index, record, socket, verdict };
-        if offers.0.try_send(offered).is_err() {
-            *phase = HandoverPhase::Closed;
-            return None;
-        }
-        Some(decision)
     }
 }
 

@@ -237,6 +237,23 @@ impl Drop for OwnTally {
     }
 }
 
+/// Keeps a level one higher while it lives.
+pub struct LevelGuard<'c>(&'c LoopCounter);
+
+impl<'c> LevelGuard<'c> {
+    /// Raises `level` by one.
+    pub fn new(level: &'c LoopCounter) -> Self {
+        level.add(1);
+        Self(level)
+    }
+}
+
+impl Drop for LevelGuard<'_> {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Connections, whatever is asked for on them.
 
-use super::{Metric, MetricKind};
+use super::metric::{Metric, MetricKind};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

@@ -2,7 +2,7 @@
 
 use tw_disk::{DeviceStats, FaultEffect, HungDevice, OpStats, PoolStats, Reads};
 
-use super::{Metric, MetricKind, Samples, Scrape};
+use super::metric::{Metric, MetricKind, Samples, Scrape};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

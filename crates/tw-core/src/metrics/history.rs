@@ -12,8 +12,9 @@ use bytes::Bytes;
 use tw_base::FatalMutex;
 use tw_base::hist::Snapshot;
 
+use super::disk;
+use super::metric::{Metric, seconds};
 use super::text::json_string;
-use super::{Metric, disk};
 use crate::event_loop::Counts;
 use crate::pools::Disks;
 
@@ -129,7 +130,7 @@ impl Levels {
 
 /// A quantile in seconds.
 fn quantile(spans: &Snapshot, q: f64) -> f32 {
-    spans.quantile_ns(q).map_or(f32::NAN, |ns| super::seconds(ns) as f32)
+    spans.quantile_ns(q).map_or(f32::NAN, |ns| seconds(ns) as f32)
 }
 
 impl History {

@@ -1,6 +1,6 @@
 //! Metrics of logs: lines written, and lines dropped rather than waited for.
 
-use super::{Metric, MetricKind, Samples, Scrape};
+use super::metric::{Metric, MetricKind, Samples, Scrape};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

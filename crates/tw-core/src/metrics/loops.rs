@@ -2,7 +2,7 @@
 
 use tw_rt::{Cause, LoopStats, PartStats};
 
-use super::{Metric, MetricKind, Samples, Scrape};
+use super::metric::{Metric, MetricKind, Samples, Scrape, seconds};
 use crate::event_loop::Sibling;
 
 pub(super) const METRICS: &[Metric] = &[
@@ -30,9 +30,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: &["worker"],
         doc: "The longest turn of an event loop since it began.",
-        read: |scrape, out| {
-            turns(scrape, |worker, stats| out.float(&[worker], super::seconds(stats.longest.ns())))
-        },
+        read: |scrape, out| turns(scrape, |worker, stats| out.float(&[worker], seconds(stats.longest.ns()))),
     },
     Metric {
         name: "event_loop_stalls_total",
@@ -56,9 +54,7 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Time an event loop was not waiting for events.",
         read: |scrape, out| {
             let now = tw_rt::clock::now();
-            each_loop(scrape, |worker, sibling| {
-                out.float(&[worker], super::seconds(sibling.stats.busy.until(now)))
-            });
+            each_loop(scrape, |worker, sibling| out.float(&[worker], seconds(sibling.stats.busy.until(now))));
         },
     },
     Metric {

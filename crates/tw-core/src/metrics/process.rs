@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use tw_base::memory::{self, MemoryHolder};
 
-use super::{Metric, MetricKind};
+use super::metric::{Metric, MetricKind};
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {

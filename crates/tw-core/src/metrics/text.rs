@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{BOUNDS_NS, Format, MetricKind, PREFIX, Samples, seconds};
+use super::metric::{BOUNDS_NS, Format, MetricKind, PREFIX, Samples, seconds};
 
 /// Media type of the Prometheus text.
 pub const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";

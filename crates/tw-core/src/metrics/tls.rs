@@ -1,6 +1,6 @@
 //! TLS handshakes with clients, over TCP and QUIC.
 
-use super::{Metric, MetricKind};
+use super::metric::{Metric, MetricKind};
 use crate::event_loop::HandshakeFailure;
 
 pub(super) const METRICS: &[Metric] = &[

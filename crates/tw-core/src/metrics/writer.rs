@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::{Format, Metric, Samples, Scrape};
+use super::metric::{Format, Metric, Samples, Scrape};
 
 tw_base::limits! {
     /// Limits of this module.
@@ -77,6 +77,15 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
                 return WriteProgress::More;
             }
         }
+    }
+}
+
+impl Scrape<'_> {
+    /// Appends `metrics` to `out`: lines, or the members of a JSON object without its braces.
+    /// For a few: of many a loop writes [`MetricsWriter`].
+    pub fn write<'m>(&self, format: Format, metrics: impl IntoIterator<Item = &'m Metric>, out: &mut String) {
+        let mut pieces = MetricsWriter::new(format, metrics.into_iter());
+        while pieces.write(self, out) == WriteProgress::More {}
     }
 }
 
