@@ -9,7 +9,7 @@ use tw_core::module::Protocol;
 use tw_fleet::{EngineKind, Fleet, PeerFinding, SharedGroup, SharedPeers, find_fleet};
 use tw_upstream::{Group, PeerStatus};
 
-use crate::group::now_ms;
+use crate::group_clock::now_ms;
 
 /// Time for which the others are told that a peer is back, in milliseconds.
 const RECOVERED_MS: u64 = 30_000;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tw_base::FatalMutex;
 use tw_core::vars::Template;
 
-use crate::keepalive_pool::KeepaliveSettings;
+use crate::keepalive_settings::KeepaliveSettings;
+use crate::named_server::UpstreamNames;
 use crate::protocol::ConnectingProtocol;
 use crate::queue::UpstreamQueue;
 use crate::resolving::Resolving;
 use crate::upstream_block::StateFile;
-use crate::upstream_names::UpstreamNames;
+
+pub use crate::group_clock::now_ms;
 
 /// Servers that a request may be sent to, and the settings they share.
 pub struct UpstreamGroup<P: ConnectingProtocol> {
@@ -60,9 +62,4 @@ impl<P: ConnectingProtocol> UpstreamGroup<P> {
             undone: FatalMutex::default(),
         }
     }
-}
-
-/// Clock of groups, in milliseconds.
-pub fn now_ms() -> u64 {
-    tw_rt::clock::millis()
 }

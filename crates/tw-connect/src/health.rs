@@ -21,7 +21,7 @@ use tw_rt::{Deadline, TaskSet};
 use tw_upstream::{CheckAction, Group, Health, HealthCheckParams, HealthChecker, Peer, Rng};
 
 use crate::failure::AttemptFailure;
-use crate::group::now_ms;
+use crate::group_clock::now_ms;
 use crate::protocol::ConnectingProtocol;
 use crate::resolving::Resolving;
 use crate::upstream_block::shared_groups;

@@ -14,39 +14,12 @@ use tw_rt::watch::Subject;
 use tw_upstream::{Peer, PeerId};
 
 use crate::upstream_connection::UpstreamConnection;
-use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::UpstreamTls;
+
+pub use crate::keepalive_settings::KeepaliveSettings;
 
 /// Between two looks at the connections that wait.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// `keepalive` of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepaliveSettings {
-    /// Connections that wait on one loop at most; 0 is none.
-    pub connections: usize,
-    /// `local`: only requests of the same location use them.
-    pub is_local: bool,
-    /// `keepalive_requests`
-    pub requests: u64,
-    /// `keepalive_time`: how long a connection is used.
-    pub time: Duration,
-    /// `keepalive_timeout`: how long it waits.
-    pub timeout: Duration,
-}
-
-impl KeepaliveSettings {
-    /// Settings of a block without `keepalive`, as in nginx.
-    pub const USUAL: Self = Self {
-        connections: 32,
-        is_local: true,
-        requests: 1000,
-        time: Duration::from_secs(3600),
-        timeout: Duration::from_secs(60),
-    };
-    /// No connection is used again.
-    pub const NONE: Self = Self { connections: 0, ..Self::USUAL };
-}
 
 /// Owner of connections: a group, or a location in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,8 +75,7 @@ impl KeepalivePool {
 
     /// Keeps a connection on which nothing is under way.
     pub(crate) fn put(
-        &self,
-        connections: &Rc<UpstreamConnections>,
+        self: &Rc<Self>,
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
@@ -128,12 +100,12 @@ impl KeepalivePool {
         }
         list.push_back(IdleConnection { peer, connection, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
-            let connections = Rc::downgrade(connections);
+            let pool = Rc::downgrade(self);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    let Some(connections) = connections.upgrade() else { return };
-                    if connections.idle.sweep() == Sweeping::No {
+                    let Some(pool) = pool.upgrade() else { return };
+                    if pool.sweep() == Sweeping::No {
                         return;
                     }
                 }

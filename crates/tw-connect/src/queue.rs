@@ -10,7 +10,7 @@ use tw_rt::Deadline;
 use tw_upstream::{Group, Lease, PeerSelection, QueuedRequest, Rng};
 
 use crate::failure::UpstreamFailure;
-use crate::group::now_ms;
+use crate::group_clock::now_ms;
 
 /// Longest wait in the queue if the directive has no timeout.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);

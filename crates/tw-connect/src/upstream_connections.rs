@@ -15,7 +15,7 @@ pub struct UpstreamConnections {
     /// The loop.
     pub core: Rc<LoopCore>,
     /// Idle connections.
-    pub idle: KeepalivePool,
+    pub idle: Rc<KeepalivePool>,
     /// HTTP/2 connections, which many requests share.
     pub h2_pool: H2Pool,
     /// Random choice among servers.
@@ -27,7 +27,7 @@ impl UpstreamConnections {
     pub fn new(core: Rc<LoopCore>) -> Rc<Self> {
         Rc::new(Self {
             core,
-            idle: KeepalivePool::default(),
+            idle: Rc::default(),
             h2_pool: H2Pool::default(),
             random: RefCell::new(Rng::seeded(seed())),
         })
@@ -35,13 +35,13 @@ impl UpstreamConnections {
 
     /// Keeps a connection on which nothing is under way, for another request to the peer.
     pub fn keep(
-        self: &Rc<Self>,
+        &self,
         owner: &PoolKey,
         peer: PeerId,
         connection: Rc<UpstreamConnection>,
         settings: &KeepaliveSettings,
     ) {
-        self.idle.put(self, owner, peer, connection, settings);
+        self.idle.put(owner, peer, connection, settings);
     }
 
     /// Closes the oldest idle connection, if there is one.

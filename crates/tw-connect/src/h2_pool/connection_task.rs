@@ -17,11 +17,11 @@ use tw_http2::{Config, Connection, ConnectionError, ErrorCode};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use super::io::{CloseCause, ConnectionIo};
-use super::{
+use super::connection::{
     Availability, CONNECTION_WINDOW, ConnectionState, FIELD_LIST_FACTOR, GATHERED_MAX, H2Connection,
     STREAM_WINDOW,
 };
+use super::io::{CloseCause, ConnectionIo};
 use crate::failure::AttemptFailure;
 use crate::upstream_connection::{OpenParams, UpstreamConnection};
 use crate::upstream_connections::UpstreamConnections;

@@ -9,7 +9,7 @@ use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
 
-use super::H2Connection;
+use super::connection::H2Connection;
 use crate::upstream_connections::UpstreamConnections;
 
 /// So many bytes may come for one of a head or a body.

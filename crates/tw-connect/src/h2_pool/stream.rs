@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tw_http2::{ConnectionError, ErrorCode, FieldSection, Incoming, StreamError};
 use tw_rt::Deadline;
 
+use super::connection::{ConnectionState, ResponseState, STREAM_WINDOW, StreamPermit};
 use super::head::RequestText;
-use super::{ConnectionState, STREAM_WINDOW, StreamPermit};
 use crate::failure::UpstreamFailure;
 
 /// Request on a shared connection. Dropping it before its end resets the stream and leaves the connection open.
@@ -25,13 +25,6 @@ pub struct UpstreamStream {
     news: RefCell<Option<StreamEvent>>,
     write: RefCell<Deadline>,
     permit: StreamPermit,
-}
-
-/// Progress of the response.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResponseState {
-    Coming,
-    Over,
 }
 
 /// Something that came.

@@ -7,7 +7,10 @@ use tw_core::load::{Loader, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 
-use super::{GroupUsage, Groups, NamedGroup, Upstream, keep_groups, lacks_servers};
+use super::block::{GroupUsage, NamedGroup};
+use super::directives::Upstream;
+use super::groups::Groups;
+use super::shared_groups::{keep_groups, lacks_servers};
 use crate::group::UpstreamGroup;
 use crate::protocol::ConnectingProtocol;
 use crate::resolving::Resolving;

@@ -8,8 +8,6 @@ use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_net::Addr;
 use tw_upstream::{AdminState, PeerParams, Server, ServerAddress};
 
-use crate::protocol::ConnectingProtocol;
-
 /// Port of a server whose ports are those of a DNS service.
 const SERVICE_PORT: u16 = 0;
 
@@ -166,20 +164,6 @@ fn set_service(place: &mut ServerAddress, text: &str, name: &str) -> Result<(), 
             Ok(())
         }
         _ => Err(format!("service upstream \"{text}\" may not have port")),
-    }
-}
-
-/// Reads `server` of a protocol.
-///
-/// # Errors
-/// Error of an argument, in nginx's words.
-pub(crate) fn read_of<P: ConnectingProtocol>(node: &Node) -> Result<Server, ConfError> {
-    let mut route = node.args.iter().skip(1).filter(|word| word.param("route").is_some());
-    match route.next().filter(|_| !P::HAS_ROUTES) {
-        Some(word) => Err(node
-            .invalid_parameter(word)
-            .hint(format!("\"sticky\" finds servers by their route, and \"{}\" does not have it", P::NAME))),
-        None => read(node, P::SERVER_PORT),
     }
 }
 

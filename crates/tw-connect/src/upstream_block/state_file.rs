@@ -14,11 +14,11 @@ use tokio::sync::Mutex;
 use tw_base::Errno;
 use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
 use tw_core::load::Resolve;
+use tw_core::module::Protocol;
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_upstream::{Group, PeerList, Server};
 
 use super::server;
-use crate::protocol::ConnectingProtocol;
 
 /// Permission bits of the file: others may look.
 const MODE: u32 = 0o644;
@@ -39,13 +39,14 @@ pub(super) enum Servers {
     OfBefore,
 }
 
-/// Reads the file `word` of the group `upstream`.
+/// Reads the file `word` of the group `upstream`, whose servers listen on `usual` if they are written without a port.
 ///
 /// # Errors
 /// The file cannot be read, has errors, or belongs to another group.
-pub(super) fn read<P: ConnectingProtocol>(
+pub(super) fn read<P: Protocol>(
     word: &Word,
     upstream: &str,
+    usual: Option<u16>,
     cx: &mut Resolve<'_, P>,
 ) -> Result<(Arc<StateFile>, Servers), ConfError> {
     let path = cx.full_path_c(&word.bytes);
@@ -60,8 +61,7 @@ pub(super) fn read<P: ConnectingProtocol>(
         }
         None => (read_text(&path).map_err(|error| error.at(word.span))?, false),
     };
-    let servers =
-        if is_ours { Servers::OfBefore } else { Servers::Read(parse(&path, &text, P::SERVER_PORT)?) };
+    let servers = if is_ours { Servers::OfBefore } else { Servers::Read(parse(&path, &text, usual)?) };
     let make = || StateFile { upstream: upstream.into(), path: path.clone(), text: Mutex::new(text) };
     let file = cx.keep(path.to_bytes(), |_| is_ours, make);
     if *file.upstream != *upstream {
