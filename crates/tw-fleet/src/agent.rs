@@ -1,37 +1,27 @@
 //! Thread of a fleet: it connects to the engine, applies the log in order, publishes, and remembers its position. It may wait; no loop
 //! waits for it but for the acknowledgement of a purge.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tw_log::Level;
 
-use crate::announcer::{Announcer, SharedParts};
-use crate::directory::{SavedPosition, StateDirectory};
-use crate::engine::{Engine, EngineError, Session};
+use crate::announcer::SharedParts;
+use crate::directory::StateDirectory;
+use crate::engine::{Engine, EngineError};
 use crate::etcd::EtcdEngine;
 use crate::fleet::Fleet;
-use crate::host::{Host, Machine, NodeDisk};
-use crate::name_conflict::NameWatch;
-use crate::nats::{EngineKind, Nats};
-use crate::publisher::QueuedPurge;
-use crate::record::FleetPurge;
+use crate::host::Machine;
+use crate::nats::Nats;
+use crate::node::{LogFn, Node, NodeCaches, Role};
+use crate::server_list::EngineKind;
 use crate::status::NodeSummary;
 use crate::store::{SUMMARIES, Store, StoreWatch};
-use crate::unconfirmed::Unconfirmed;
-
-/// Receiver of messages for the log.
-pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
 
 /// Time between two attempts to take the lock, to save the position and to apply again what failed.
 const TICK: Duration = Duration::from_millis(100);
@@ -39,32 +29,13 @@ const TICK: Duration = Duration::from_millis(100);
 const AGAIN_TICKS: u32 = 10;
 /// Time between two summaries.
 pub(crate) const SUMMARY_INTERVAL: Duration = Duration::from_secs(5);
-/// Time between two messages of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 tw_base::limits! {
     /// Limits of this module.
     pub(crate) const LIMITS;
 
-    /// Purges of a fleet that are recognised when they come again.
-    ///
-    /// Identifiers of purges that are remembered, so that none is applied twice.
-    const RECENT_MAX: usize = 65_536, count, "an older one is applied again";
     /// Purges of a fleet that wait for the disk of a cache.
     pub(crate) const UNAPPLIED_MAX: usize = 10_000, count, "all of that cache is purged";
-}
-
-/// Caches of this node that are in the fleet.
-pub trait NodeCaches: Send + Sync {
-    /// Their names.
-    fn names(&self) -> Vec<Vec<u8>>;
-
-    /// Applies purges to a cache, in order, and saves them. Applied again they purge again. An error is one of the disk.
-    fn purge(
-        &self,
-        cache: &[u8],
-        purges: Vec<FleetPurge>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), String>>>>;
 }
 
 /// Handle of the thread, which ends with it.
@@ -130,74 +101,6 @@ impl Agent {
     }
 }
 
-/// State of the thread.
-pub(crate) struct Node<E: Engine> {
-    pub(crate) engine: E,
-    pub(crate) host: Box<dyn Host>,
-    pub(crate) fleet: Arc<Fleet>,
-    pub(crate) caches: RefCell<Arc<dyn NodeCaches>>,
-    log_line: RefCell<LogFn>,
-    pub(crate) logged: RefCell<HashMap<&'static str, Duration>>,
-    pub(crate) role: Cell<Role>,
-    /// Position and queue on disk, while no other process has the right to write them.
-    pub(crate) disk: RefCell<Option<Box<dyn NodeDisk>>>,
-    pub(crate) to_queue: RefCell<Vec<QueuedPurge>>,
-    /// Notified when something is to be written to the queue.
-    pub(crate) has_queued: Notify,
-    /// Notified when the queue may be published.
-    pub(crate) has_work: Notify,
-    /// Connection whose log continues the position.
-    pub(crate) session: RefCell<Option<Rc<E::Session>>>,
-    /// Stores of that connection that are open, by name.
-    pub(crate) stores: RefCell<HashMap<&'static str, Rc<<E::Session as Session>::Store>>>,
-    pub(crate) session_changed: Notify,
-    pub(crate) away_since: Cell<Duration>,
-    /// Position and caches; `None` until they are read.
-    pub(crate) state: RefCell<Option<SavedPosition>>,
-    /// Purges that were read and are not saved yet, by cache.
-    pub(crate) unapplied: RefCell<BTreeMap<Vec<u8>, Vec<FleetPurge>>>,
-    /// Number of tasks that apply purges: until they end, the position is not saved.
-    pub(crate) applying: Cell<u32>,
-    /// True if the state differs from that on disk.
-    pub(crate) is_changed: Cell<bool>,
-    pub(crate) recent: RefCell<RecentIds>,
-    pub(crate) unconfirmed: RefCell<Unconfirmed>,
-    /// Word of this process.
-    pub(crate) process: String,
-    pub(crate) announcer: Announcer,
-    name_watch: RefCell<NameWatch>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Active,
-    /// Another process of this node has taken over.
-    Retired,
-}
-
-/// Identifiers of the last purges.
-#[derive(Debug, Default)]
-pub(crate) struct RecentIds {
-    known: HashSet<String>,
-    order: VecDeque<String>,
-}
-
-impl RecentIds {
-    /// Remembers an identifier. Returns false if it was known.
-    pub(crate) fn insert(&mut self, id: &str) -> bool {
-        if !self.known.insert(id.to_owned()) {
-            return false;
-        }
-        self.order.push_back(id.to_owned());
-        if self.order.len() > RECENT_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-        true
-    }
-}
-
 /// Task of a node until its handle is dropped.
 pub(crate) async fn serve<E: Engine + 'static>(
     node: Rc<Node<E>>,
@@ -239,60 +142,6 @@ pub(crate) async fn serve<E: Engine + 'static>(
 }
 
 impl<E: Engine + 'static> Node<E> {
-    pub(crate) fn new(
-        engine: E,
-        host: Box<dyn Host>,
-        fleet: Arc<Fleet>,
-        caches: Arc<dyn NodeCaches>,
-        log: LogFn,
-    ) -> Rc<Self> {
-        let now = host.now();
-        // Without random numbers a conflict of node names is not noticed.
-        let process = host.random_word().unwrap_or_default();
-        Rc::new(Self {
-            engine,
-            host,
-            fleet,
-            caches: RefCell::new(caches),
-            log_line: RefCell::new(log),
-            logged: RefCell::default(),
-            role: Cell::new(Role::Active),
-            disk: RefCell::default(),
-            to_queue: RefCell::default(),
-            has_queued: Notify::new(),
-            has_work: Notify::new(),
-            session: RefCell::default(),
-            stores: RefCell::default(),
-            session_changed: Notify::new(),
-            away_since: Cell::new(now),
-            state: RefCell::default(),
-            unapplied: RefCell::default(),
-            applying: Cell::new(0),
-            is_changed: Cell::new(false),
-            recent: RefCell::default(),
-            unconfirmed: RefCell::default(),
-            process,
-            announcer: Announcer::new(now),
-            name_watch: RefCell::default(),
-        })
-    }
-
-    pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let log = self.log_line.borrow().clone();
-        log(level, format_args!("fleet \"{}\": {message}", self.fleet.settings().name));
-    }
-
-    /// Logs one message of a kind a minute.
-    pub(crate) fn log_some(&self, level: Level, kind: &'static str, message: fmt::Arguments<'_>) {
-        let now = self.host.now();
-        let mut logged = self.logged.borrow_mut();
-        if logged.get(kind).is_none_or(|last| now.saturating_sub(*last) >= LOG_INTERVAL) {
-            logged.insert(kind, now);
-            drop(logged);
-            self.log(level, message);
-        }
-    }
-
     /// Takes the right to write the state, if no other process has it, and opens the queue.
     fn take_lock(&self) {
         if self.disk.borrow().is_some() || self.role.get() == Role::Retired {

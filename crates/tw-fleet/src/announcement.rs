@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::nats::is_name;
+use crate::name::is_name;
 use crate::shared_rate::RATE_NAME_SIZE_MAX;
 
 /// Version of the format.

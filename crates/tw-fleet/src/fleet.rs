@@ -7,10 +7,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tw_base::FatalMutex;
 use tw_tls::SharedSecrets;
 
-use crate::FleetSettings;
 use crate::record::FleetPurge;
+use crate::settings::FleetSettings;
 use crate::status::FleetStatus;
-use crate::store_client::StoreOperation;
+use crate::store_operation::StoreOperation;
 
 /// Rotations after which a secret that no other one followed is not used any more.
 const SECRET_AGE_MAX: u64 = 3;

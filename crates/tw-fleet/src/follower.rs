@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
 use tw_log::Level;
 
-use crate::agent::{Node, Role, SUMMARY_INTERVAL, UNAPPLIED_MAX};
+use crate::agent::{SUMMARY_INTERVAL, UNAPPLIED_MAX};
 use crate::directory::SavedPosition;
 use crate::engine::{Engine, EngineError, Log, LogReader, LogRecord};
+use crate::node::{Node, Role};
 use crate::position::{Continuity, Position, judge};
 use crate::record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 

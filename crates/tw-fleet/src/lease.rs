@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::EngineError;
 use crate::host::random_word;
-use crate::nats::is_name;
+use crate::name::is_name;
 use crate::store::Store;
 
 /// Longest term of another node that is waited for. A longer one in the store is not ours.

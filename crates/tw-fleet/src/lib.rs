@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod agent;
+mod announce;
 mod announcement;
 mod announcer;
 mod configuration;
@@ -31,9 +32,11 @@ mod fleet;
 mod follower;
 mod host;
 mod lease;
+mod name;
 mod name_conflict;
 mod named_fleet;
 mod nats;
+mod node;
 mod own_configuration;
 mod peer_health;
 mod position;
@@ -42,6 +45,9 @@ mod queue;
 mod rate_shares;
 mod record;
 mod sealed;
+mod serve_stores;
+mod server_list;
+mod settings;
 mod shared_rate;
 mod shared_secrets;
 #[cfg(test)]
@@ -49,10 +55,11 @@ mod simulation;
 mod status;
 mod store;
 mod store_client;
+mod store_operation;
 mod transport;
 mod unconfirmed;
 
-pub use agent::{Agent, LogFn, NodeCaches};
+pub use agent::Agent;
 pub use announcer::SharedParts;
 pub use configuration::{
     ConfigurationClient, ConfigurationDirectory, ConfigurationError, ConfigurationOrder, ConfigurationReport,
@@ -61,41 +68,23 @@ pub use configuration::{
 pub use engine::{AnnouncementReader, Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
 pub use lease::{Lease, lease_holder};
+pub use name::is_name;
 pub use named_fleet::{find_encrypting_fleet, find_fleet};
 pub use nats::fuzz as fuzz_nats;
-pub use nats::{
-    Authentication, CredentialsError, EngineKind, EngineSettings, ServerList, ServerListError, is_name,
-    read_credentials,
-};
+pub use nats::{Authentication, CredentialsError, read_credentials};
+pub use node::{LogFn, NodeCaches};
 pub use peer_health::{PeerFinding, SharedGroup, SharedPeers};
 pub use position::{Continuity, Position, judge};
 pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 pub use sealed::{FleetKeyError, FleetKeys, OpenError, OpenedEntry, SealedStore};
-pub use shared_rate::{RATE_NAME_SIZE_MAX, RateKey, RateShare, SharedRate, SharedRateState};
-pub use status::{FleetStatus, NodeConfiguration, NodeSummary};
+pub use server_list::{EngineKind, ServerList, ServerListError};
+pub use settings::{EngineSettings, FleetSettings};
+pub use shared_rate::{RATE_NAME_SIZE_MAX, RateKey, RateShare, SharedRate};
+pub use status::{FleetStatus, NodeConfiguration, NodeSummary, SharedRateState};
 pub use store::{
     CERTIFICATES, CONFIGURATION, Entry, SUMMARIES, Store, StoreChanges, StoreSettings, StoreWatch, is_key,
 };
 pub use store_client::{StoreClient, StoreClientWatch};
-
-/// Settings of one fleet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetSettings {
-    /// Name of the fleet; log and store have it in their names.
-    pub name: Box<str>,
-    /// Name of this node, of its own in the fleet.
-    pub node: Box<str>,
-    /// Directory of the position and the queue.
-    pub state: std::path::PathBuf,
-    /// Longest wait of a purge for the acknowledgement of the engine.
-    pub publish_timeout: std::time::Duration,
-    /// Keys of values that the engine must not read.
-    pub keys: FleetKeys,
-    /// Time between two new secrets that all nodes share.
-    pub secret_rotation: std::time::Duration,
-    /// Settings of the engine.
-    pub engine: EngineSettings,
-}
 
 /// Files that resolve names of servers, for the sandbox.
 pub fn system_files() -> Vec<std::path::PathBuf> {
@@ -114,16 +103,17 @@ tw_base::limits! {
     /// Limits of everything here that an engine or an operator can fill.
     pub const LIMITS;
 
-    use nats::LIMITS;
+    use server_list::LIMITS;
     use etcd::LIMITS;
     use nats::CONNECTION_LIMITS;
     use nats::PARSER_LIMITS;
     use queue::LIMITS;
     use fleet::LIMITS;
     use configuration::LIMITS;
+    use node::LIMITS;
     use agent::LIMITS;
     use announcement::LIMITS;
-    use announcer::LIMITS;
+    use announce::LIMITS;
     use shared_rate::LIMITS;
     use nats::ANNOUNCEMENT_LIMITS;
     use status::LIMITS;
@@ -132,4 +122,5 @@ tw_base::limits! {
     use unconfirmed::LIMITS;
     use store::LIMITS;
     use store_client::LIMITS;
+    use serve_stores::LIMITS;
 }

@@ -5,9 +5,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::agent::{Node, Role, SUMMARY_INTERVAL};
+use crate::agent::SUMMARY_INTERVAL;
 use crate::configuration::{ConfigurationReport, ReportState};
 use crate::engine::Engine;
+use crate::node::{Node, Role};
 use crate::status::NodeConfiguration;
 use crate::store::{CONFIGURATION, Store};
 

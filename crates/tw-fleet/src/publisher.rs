@@ -7,9 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, spawn_local};
 use tw_log::Level;
 
-use crate::agent::{Node, Role};
 use crate::engine::{Engine, EngineError, Log};
 use crate::fleet::{Outgoing, PublishOutcome};
+use crate::node::{Node, QueuedPurge, Role};
 use crate::record::{FleetRecord, RECORD_SIZE_MAX, RecordKind};
 use crate::unconfirmed::PublishedRecord;
 
@@ -19,9 +19,6 @@ const DRAINED_AT_ONCE: usize = 256;
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// Entries that are written to the disk together.
 const WRITTEN_AT_ONCE: usize = 4096;
-
-/// Purge that is to be written to the queue, and who waits for that.
-pub(crate) type QueuedPurge = (Vec<u8>, oneshot::Sender<Result<(), String>>);
 
 impl<E: Engine + 'static> Node<E> {
     /// Publishes what requests and commands purge, each in a task of its own.

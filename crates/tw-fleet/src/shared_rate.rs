@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use aws_lc_rs::digest;
 
 use crate::fleet::Fleet;
+use crate::status::SharedRateState;
 
 /// Slots that a key may be in.
 const WAYS: usize = 8;
@@ -121,19 +122,6 @@ impl fmt::Debug for SharedRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedRate({})", self.name)
     }
-}
-
-/// State of a rate, for metrics and `tailwater fleet status`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SharedRateState {
-    /// Nodes that are known to have the rate, with this one.
-    pub nodes: u32,
-    /// Nodes among them that say nothing. Their equal shares are kept for them.
-    pub away: u32,
-    /// Keys that this node has a share of its own for.
-    pub keys: u32,
-    /// True while shares follow the demand; false while this node hears nothing, and has an equal share of each key.
-    pub is_shared: bool,
 }
 
 impl SharedRate {

@@ -18,9 +18,9 @@ use tw_log::Level;
 use tw_tls::{SHARED_SECRET_LEN, SharedSecret};
 use zeroize::Zeroizing;
 
-use crate::agent::{Node, Role};
 use crate::engine::{Engine, EngineError};
 use crate::lease::Lease;
+use crate::node::{Node, Role};
 use crate::sealed::SealedStore;
 use crate::store::{CERTIFICATES, Entry, StoreWatch};
 

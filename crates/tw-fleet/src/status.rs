@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shared_rate::SharedRateState;
-
 /// Length of texts of other nodes.
 const TEXT_SIZE_MAX: usize = 64;
 
@@ -101,6 +99,19 @@ pub struct FleetStatus {
     pub hints: u64,
     /// Other nodes and this one, as they describe themselves.
     pub nodes: BTreeMap<String, NodeSummary>,
+}
+
+/// State of a rate, for metrics and `tailwater fleet status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SharedRateState {
+    /// Nodes that are known to have the rate, with this one.
+    pub nodes: u32,
+    /// Nodes among them that say nothing. Their equal shares are kept for them.
+    pub away: u32,
+    /// Keys that this node has a share of its own for.
+    pub keys: u32,
+    /// True while shares follow the demand; false while this node hears nothing, and has an equal share of each key.
+    pub is_shared: bool,
 }
 
 impl NodeConfiguration {

@@ -6,10 +6,11 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use crate::FleetSettings;
 use crate::engine::{Engine, EngineError, Session};
 use crate::etcd::EtcdEngine;
-use crate::nats::{EngineKind, Nats};
+use crate::nats::Nats;
+use crate::server_list::EngineKind;
+use crate::settings::FleetSettings;
 use crate::store::{CONFIGURATION, Entry, Store, StoreChanges, StoreWatch};
 
 /// Longest time of an operation.

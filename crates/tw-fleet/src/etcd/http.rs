@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tw_net::Transport;
 use zeroize::Zeroizing;
 
-use super::Etcd;
+use super::shared::Etcd;
 use crate::engine::EngineError;
 use crate::transport::{connect, receive, secure, transmit};
 

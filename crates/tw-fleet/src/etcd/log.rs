@@ -7,7 +7,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::{Api, EtcdSession, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
+use super::api::{Api, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
+use super::session::EtcdSession;
 use crate::engine::{EngineError, Log, LogReader, LogRecord, LogState};
 use crate::host::random_word;
 use crate::nats::shown;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde_json::json;
 
-use super::{Api, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
+use super::api::{Api, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
 use crate::engine::EngineError;
 use crate::store::{self, Entry, Store, StoreChanges, StoreSettings, StoreWatch};
 

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use serde_json::json;
 use tw_http::base64::{self, Alphabet};
 
-use super::EngineSettings;
 use super::jetstream::{JetStreamApi, Pull, nanoseconds, record};
 use super::parser::Message;
 use crate::engine::EngineError;
+use crate::settings::EngineSettings;
 use crate::store::{self, Entry, Store, StoreChanges, StoreSettings, StoreWatch};
 
 /// Bytes of a message beside its value: subject and headers.

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tw_net::Transport;
 use zeroize::Zeroizing;
 
-use super::credentials::sign;
+use super::credentials::{Authentication, sign};
+use super::engine::Nats;
 use super::parser::{Message, Parser, ServerOperation, shown};
-use super::{Authentication, Nats};
 use crate::announcement::ANNOUNCEMENT_SIZE_MAX;
 use crate::engine::EngineError;
 use crate::transport::{connect, receive, secure, transmit};

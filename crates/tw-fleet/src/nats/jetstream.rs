@@ -9,12 +9,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::EngineSettings;
 use super::announcements::NatsAnnouncements;
 use super::bucket::Bucket;
 use super::connection::{Connection, Inbox, InboxKind};
 use super::parser::{Message, shown};
 use crate::engine::{EngineError, Log, LogReader, LogRecord, LogState, Session};
+use crate::settings::EngineSettings;
 use crate::store::StoreSettings;
 
 /// Messages that are asked for at once.

@@ -20,11 +20,14 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 use tw_testkit::Random;
 
-use crate::agent::{AgentCommand, Node, NodeCaches, serve};
+use crate::agent::{AgentCommand, serve};
 use crate::fleet::{Fleet, PublishOutcome};
-use crate::nats::{Authentication, EngineSettings, ServerList};
+use crate::nats::Authentication;
+use crate::node::{Node, NodeCaches};
 use crate::position::Position;
 use crate::record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordKind};
+use crate::server_list::ServerList;
+use crate::settings::EngineSettings;
 use crate::{FleetKeys, FleetSettings, FleetStatus};
 use world::{Disk, Machine, Server, SimulatedEngine, Stored, VirtualTime};
 

@@ -1,0 +1,8 @@
+//! Names of fleets and nodes.
+
+/// Returns true for a name of a fleet or a node: it is a part of subjects and files.
+pub fn is_name(text: &str) -> bool {
+    const SIZE_MAX: usize = 64;
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !text.is_empty() && text.len() <= SIZE_MAX && text.bytes().all(is_part)
+}
