@@ -18,7 +18,7 @@ use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
 use tw_server::http::proxy::ocsp_client::LoopOcspClient;
-use tw_stream::{LoopServices, OcspQuery, StreamLoop};
+use tw_stream::{LoopServices, OcspQuery, StreamApplication};
 use tw_tls_settings::OcspClient;
 
 use crate::generation::Generation;
@@ -29,7 +29,7 @@ pub struct App {
     core: Rc<LoopCore>,
     http: Rc<HttpLoop>,
     /// `None` as long as the configuration has no `stream` block.
-    stream: RefCell<Option<Rc<StreamLoop>>>,
+    stream: RefCell<Option<Rc<StreamApplication>>>,
     /// `None` as long as the configuration has no `mail` block.
     mail: RefCell<Option<Rc<MailLoop>>>,
 }
@@ -57,9 +57,9 @@ impl App {
     fn new_stream(
         app: &Weak<Self>,
         core: &Rc<LoopCore>,
-        generation: <StreamLoop as Application>::Generation,
-    ) -> Rc<StreamLoop> {
-        let stream = StreamLoop::new(core.clone(), generation);
+        generation: <StreamApplication as Application>::Generation,
+    ) -> Rc<StreamApplication> {
+        let stream = StreamApplication::new(core.clone(), generation);
         stream.set_services(Rc::new(AppServices(app.clone())));
         stream
     }
@@ -71,7 +71,7 @@ impl App {
     }
 
     /// State of `stream`, if it owns a listening address.
-    fn stream_of(&self, listen: &Addr, kind: SocketKind) -> Option<Rc<StreamLoop>> {
+    fn stream_of(&self, listen: &Addr, kind: SocketKind) -> Option<Rc<StreamApplication>> {
         let stream = self.stream.borrow();
         stream.as_ref().filter(|stream| stream.listens_on(listen, kind)).cloned()
     }

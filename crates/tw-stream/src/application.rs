@@ -1,13 +1,11 @@
 //! `stream` on one loop.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
-use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
     AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
@@ -19,28 +17,26 @@ use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 use tw_tls_settings::keep_stapled;
 
-use crate::client::Client;
+use crate::client::{Client, ClientConnection};
 use crate::config::{GenerationRef, LoopGeneration, ServerId};
-use crate::datagrams::{self, DatagramSessions};
-use crate::loop_services::{LoopServices, StapledServer};
+use crate::datagram_client::{DatagramClient, DatagramStarter};
+use crate::loop_services::LoopServices;
+use crate::ocsp_client::StapledServer;
 use crate::session::{SessionTransport, StreamSession};
-use crate::{health, phases, session_handover};
+use crate::stream_loop::StreamLoop;
+use crate::{datagrams, health, phases, session_handover};
 
 /// Interval of looks for something unused: nothing is kept open here.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// State of `stream` on one loop, beside the state that every protocol shares.
-pub struct StreamLoop {
-    pub(crate) core: Rc<LoopCore>,
-    /// Connections to upstream servers, and the choice among servers.
-    pub(crate) upstreams: Rc<UpstreamConnections>,
-    /// Sessions over datagrams.
-    pub(crate) datagram_sessions: Rc<DatagramSessions>,
+/// `stream` on one loop: it begins sessions by the current configuration.
+pub struct StreamApplication {
+    pub(crate) event_loop: Rc<StreamLoop>,
     generation: RefCell<Rc<LoopGeneration>>,
-    services: OnceCell<Rc<dyn LoopServices>>,
+    this: Weak<Self>,
 }
 
-impl StreamLoop {
+impl StreamApplication {
     /// Returns the configuration of new sessions.
     pub(crate) fn generation(&self) -> Rc<LoopGeneration> {
         self.generation.borrow().clone()
@@ -48,12 +44,7 @@ impl StreamLoop {
 
     /// Sets the services of the application. Called once.
     pub fn set_services(&self, services: Rc<dyn LoopServices>) {
-        let _ = self.services.set(services);
-    }
-
-    /// The services of the application; `None` without one.
-    pub(crate) fn services(&self) -> Option<&Rc<dyn LoopServices>> {
-        self.services.get()
+        self.event_loop.set_services(services);
     }
 
     /// Returns true if sessions begin on this listening address.
@@ -63,26 +54,28 @@ impl StreamLoop {
 
     /// Ends all sessions over datagrams: no address is listened on any more.
     pub fn end_datagram_sessions(&self) {
-        self.datagram_sessions.end(|_| true);
+        self.event_loop.datagram_sessions.end(|_| true);
     }
 }
 
-impl Deref for StreamLoop {
-    type Target = LoopCore;
-
-    fn deref(&self) -> &LoopCore {
-        &self.core
+impl DatagramStarter for StreamApplication {
+    fn begin_next(&self, client: &DatagramClient) {
+        if let Some(application) = self.this.upgrade() {
+            datagrams::begin_next(client, &application);
+        }
     }
 }
 
-impl Application for StreamLoop {
+impl Application for StreamApplication {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let upstreams = UpstreamConnections::new(core.clone());
+        let event_loop = StreamLoop::new(core);
         let generation = RefCell::new(LoopGeneration::new(generation));
-        let datagram_sessions = DatagramSessions::new(&core);
-        Rc::new(Self { core, upstreams, datagram_sessions, generation, services: OnceCell::new() })
+        let application = Rc::new_cyclic(|this| Self { event_loop, generation, this: this.clone() });
+        let starter: Weak<dyn DatagramStarter> = application.this.clone();
+        application.event_loop.datagram_sessions.set_starter(starter);
+        application
     }
 
     fn set_generation(&self, generation: GenerationRef) {
@@ -90,7 +83,7 @@ impl Application for StreamLoop {
         let count = |generation: &LoopGeneration| generation.process.main.worker_count();
         let old = self.generation.replace(generation.clone());
         if count(&old) != count(&generation) {
-            self.datagram_sessions.mark_moved();
+            self.event_loop.datagram_sessions.mark_moved();
         }
     }
 
@@ -112,12 +105,12 @@ impl Application for StreamLoop {
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {
-        self.datagram_sessions.end(|id| id == listener.id);
+        self.event_loop.datagram_sessions.end(|id| id == listener.id);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {
         let mut background_tasks = TaskSet::default();
-        let subject = |kind| Subject { kind, id: self.index as u64 };
+        let subject = |kind| Subject { kind, id: self.event_loop.index as u64 };
         background_tasks.spawn((), subject("names"), self.clone().refresh_names());
         background_tasks.spawn((), subject("stapling"), self.clone().keep_stapled());
         background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
@@ -131,11 +124,13 @@ impl Application for StreamLoop {
     fn close_files(&self) {}
 }
 
-impl StreamLoop {
+impl StreamApplication {
     /// Begins the session of a connection; `None` if a reload took its listening address away meanwhile.
     fn begin_session(self: Rc<Self>, connection: AcceptedConnection) -> Option<StreamSession> {
         let AcceptedConnection { id, transport, peer, listen, passed } = connection;
-        let client = Client::new(id, peer, (listen, SocketKind::Stream), self)?;
+        let accepted = tw_rt::clock::now();
+        let connection = ClientConnection { id, peer, listen, kind: SocketKind::Stream, accepted };
+        let client = Client::new(connection, self.event_loop.clone(), self.generation())?;
         let mut session = StreamSession::new(client, SessionTransport::Connection(Rc::new(transport)));
         if let Some(passed) = passed {
             session.take_passed(*passed);
@@ -150,13 +145,13 @@ impl StreamLoop {
         let certificates = generation.servers.iter().enumerate().flat_map(|(at, server)| {
             let id = ServerId(at as u32);
             let stapled = |stapling: &_| {
-                let event_loop = self.clone();
+                let event_loop = self.event_loop.clone();
                 let generation = generation.clone();
                 (Arc::clone(stapling), StapledServer { event_loop, generation, server: id })
             };
             server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled).collect::<Vec<_>>()
         });
-        keep_stapled(certificates, (self.index, loops)).await;
+        keep_stapled(certificates, (self.event_loop.index, loops)).await;
     }
 
     /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
@@ -164,6 +159,12 @@ impl StreamLoop {
         let generation = self.generation();
         let loops = generation.process.main.worker_count().max(1);
         let pool = generation.disks.default_disk().pool();
-        refresh_names(&generation.upstreams, (self.index, loops), pool, &generation.process.error_log).await;
+        refresh_names(
+            &generation.upstreams,
+            (self.event_loop.index, loops),
+            pool,
+            &generation.process.error_log,
+        )
+        .await;
     }
 }

@@ -13,8 +13,9 @@ use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 use tw_tls_settings::TlsInfo;
 
-use crate::application::StreamLoop;
-use crate::config::{AddressGroup, LoopGeneration, Server, ServerId};
+use crate::config::{LoopGeneration, Server, ServerId};
+use crate::listening::AddressGroup;
+use crate::stream_loop::StreamLoop;
 
 /// A client. It keeps the configuration that was current when it was accepted.
 pub struct Client {
@@ -60,10 +61,22 @@ enum Verbosity {
     Everything,
 }
 
-/// Facts about a client and its listening address.
+/// Connection, or first datagram, of a client.
+pub(crate) struct ClientConnection {
+    /// Number of the connection: `*id` in log lines.
+    pub(crate) id: u64,
+    /// Address of the peer.
+    pub(crate) peer: Addr,
+    /// Listening address.
+    pub(crate) listen: Rc<Addr>,
+    /// Kind of the socket.
+    pub(crate) kind: SocketKind,
+    /// Begin of the session, perhaps in another process.
+    pub(crate) accepted: Instant,
+}
+
+/// Facts about the listening address of a client.
 struct AddressFacts {
-    /// Begin of the session.
-    accepted: Instant,
     /// Server that the session begins with.
     server: ServerId,
     /// `proxy_protocol`
@@ -76,33 +89,20 @@ impl Client {
     /// A client whose connection was just accepted, or whose first datagram has arrived; `None` if a reload took its listening
     /// address away meanwhile.
     pub(crate) fn new(
-        id: u64,
-        peer: Addr,
-        (listen, kind): (Rc<Addr>, SocketKind),
+        connection: ClientConnection,
         event_loop: Rc<StreamLoop>,
+        generation: Rc<LoopGeneration>,
     ) -> Option<Rc<Self>> {
-        Self::accepted_at(tw_rt::clock::now(), id, peer, (listen, kind), event_loop)
-    }
-
-    /// A client whose session began at `accepted`, perhaps in another process.
-    pub(crate) fn accepted_at(
-        accepted: Instant,
-        id: u64,
-        peer: Addr,
-        (listen, kind): (Rc<Addr>, SocketKind),
-        event_loop: Rc<StreamLoop>,
-    ) -> Option<Rc<Self>> {
-        let generation = event_loop.generation();
-        let servers = &generation.listening.find(&listen, kind)?.servers;
+        let servers = &generation.listening.find(&connection.listen, connection.kind)?.servers;
         let address = AddressFacts {
-            accepted,
             server: servers.default_server,
             proxy_protocol: servers.proxy_protocol,
             tls: servers.ssl,
         };
-        let is_debugged = generation.process.main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let debugged = &generation.process.main.debug_connections;
+        let is_debugged = debugged.iter().any(|peers| peers.has(&connection.peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Some(Self::make(id, peer, (listen, kind), address, (event_loop, generation), verbosity))
+        Some(Self::make(connection, address, event_loop, generation, verbosity))
     }
 
     /// Client of a session without a connection, in whose place `server` does something itself, such as a health check.
@@ -111,23 +111,27 @@ impl Client {
         generation: Rc<LoopGeneration>,
         server: ServerId,
     ) -> Rc<Self> {
-        let id = event_loop.counts.next_connection();
         let nowhere = Addr::Unix(None);
-        let accepted = tw_rt::clock::now();
-        let address = AddressFacts { accepted, server, proxy_protocol: false, tls: false };
-        let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
-        Self::make(id, nowhere, listen, address, (event_loop, generation), Verbosity::AsLogsSay)
+        let connection = ClientConnection {
+            id: event_loop.counts.next_connection(),
+            peer: nowhere.clone(),
+            listen: Rc::new(nowhere),
+            kind: SocketKind::Stream,
+            accepted: tw_rt::clock::now(),
+        };
+        let address = AddressFacts { server, proxy_protocol: false, tls: false };
+        Self::make(connection, address, event_loop, generation, Verbosity::AsLogsSay)
     }
 
     fn make(
-        id: u64,
-        peer: Addr,
-        (listen, kind): (Rc<Addr>, SocketKind),
+        connection: ClientConnection,
         address: AddressFacts,
-        (event_loop, generation): (Rc<StreamLoop>, Rc<LoopGeneration>),
+        event_loop: Rc<StreamLoop>,
+        generation: Rc<LoopGeneration>,
         verbosity: Verbosity,
     ) -> Rc<Self> {
-        let AddressFacts { accepted, server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
+        let ClientConnection { id, peer, listen, kind, accepted } = connection;
+        let AddressFacts { server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
         Rc::new_cyclic(|client| Self {
             id,
             slot: event_loop.connections.add_client(client.clone() as Weak<dyn ClientInfo>),

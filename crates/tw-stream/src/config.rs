@@ -1,24 +1,22 @@
 //! Configuration of `stream`, beside the part that every protocol shares.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tw_accept::listen::{AddressServers, Listen, VirtualServer};
+use tw_accept::listen::{Listen, VirtualServer};
 use tw_conf::Span;
-use tw_connect::UpstreamGroup;
+use tw_connect::{Resolving, UpstreamGroup};
 use tw_core::config_thread::{FreeInSteps, yield_if_due};
 use tw_core::generation::ProtocolConfig;
+use tw_core::log::{LogTags, SharedErrorLog};
 pub use tw_core::server_names::ServerId;
-use tw_core::server_names::{ServerNames, WrittenNames};
+use tw_core::server_names::{ServerName, WrittenNames};
 use tw_core::vars::Slots;
-use tw_net::Addr;
-use tw_net::listen::SocketKind;
 use tw_tls_settings::{Ssl, WatchedCertificate};
 
-use crate::health::HealthCheckGroup;
-use crate::plan::Plan;
+use crate::listening::Listening;
+use crate::plan::{GroupHealthCheck, Plan};
 use crate::protocol::Stream;
-use crate::server::ServerSettings;
 use crate::session::StreamSession;
 
 /// A configuration that is live.
@@ -41,6 +39,32 @@ pub struct StreamConfig {
     pub(crate) health_checks: Arc<[HealthCheckGroup]>,
     pub(crate) listening: Listening,
     pub(crate) slots: Slots<StreamSession>,
+}
+
+/// Settings of one server.
+pub struct ServerSettings {
+    /// Addresses on which its sessions begin.
+    pub listens: Vec<Listen>,
+    /// `server_name`, as they are looked up: the empty name if there is none, for clients that name none.
+    pub names: Vec<ServerName>,
+    /// The first `server_name`, for `$server_name`.
+    pub name: Box<[u8]>,
+    /// Places of the [`names`](Self::names); fewer if one is not written.
+    pub name_spans: Vec<Span>,
+    /// `error_log`
+    pub error_log: SharedErrorLog,
+    /// `error_log_tag`
+    pub error_log_tags: LogTags<StreamSession>,
+    /// Name resolution while sessions are served.
+    pub resolving: Resolving,
+    /// `tcp_nodelay`
+    pub tcp_nodelay: bool,
+    /// `proxy_protocol_timeout`
+    pub proxy_protocol_timeout: Duration,
+    /// `preread_buffer_size`, bytes.
+    pub preread_buffer_size: usize,
+    /// `preread_timeout`
+    pub preread_timeout: Duration,
 }
 
 /// One `server { }`.
@@ -73,39 +97,6 @@ impl VirtualServer for Server {
     }
 }
 
-/// The servers of a listening address.
-pub(crate) struct AddressGroup {
-    /// The part that every protocol has.
-    pub(crate) servers: AddressServers<ServerId>,
-    /// Servers by name.
-    pub(crate) names: ServerNames<ServerId>,
-}
-
-/// Servers by listening address: a range of ports may be thousands of them.
-pub(crate) struct Listening {
-    groups: Vec<AddressGroup>,
-    by_address: HashMap<(Addr, SocketKind), usize>,
-}
-
-impl Listening {
-    pub(crate) fn new(groups: Vec<AddressGroup>) -> Self {
-        let key = |servers: &AddressServers<ServerId>| (servers.address.clone(), servers.kind);
-        let by_address = groups.iter().enumerate().map(|(at, group)| (key(&group.servers), at)).collect();
-        Self { groups, by_address }
-    }
-
-    /// All addresses of sockets of this kind, in the order of the configuration.
-    pub(crate) fn addresses(&self, kind: SocketKind) -> impl Iterator<Item = &Addr> + Clone {
-        let servers = self.groups.iter().map(|group| &group.servers);
-        servers.filter(move |servers| servers.kind == kind).map(|servers| &servers.address)
-    }
-
-    /// The servers of an address; `None` if `stream` does not listen there.
-    pub(crate) fn find(&self, address: &Addr, kind: SocketKind) -> Option<&AddressGroup> {
-        self.groups.get(*self.by_address.get(&(address.clone(), kind))?)
-    }
-}
-
 impl FreeInSteps for StreamConfig {
     fn free(self) {
         for server in self.servers {
@@ -125,4 +116,36 @@ impl StreamConfig {
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]
     }
+}
+
+/// The health checks of one group.
+pub(crate) struct HealthCheckGroup {
+    pub(crate) group: Arc<UpstreamGroup<Stream>>,
+    /// Checks; each peer must pass all of them.
+    pub(crate) checks: Vec<ServerHealthCheck>,
+}
+
+impl HealthCheckGroup {
+    /// The health checks of a configuration.
+    pub(crate) fn gather(servers: &[Server]) -> Arc<[Self]> {
+        let mut all: Vec<Self> = Vec::new();
+        for (at, server) in servers.iter().enumerate() {
+            let Some(check) = &server.plan.health_check else { continue };
+            let group = check.group().clone();
+            let check = ServerHealthCheck { server: ServerId(at as u32), check: check.clone() };
+            match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, &group)) {
+                Some(checks) => checks.checks.push(check),
+                None => all.push(Self { group, checks: vec![check] }),
+            }
+        }
+        all.into()
+    }
+}
+
+/// Health check of one server.
+pub(crate) struct ServerHealthCheck {
+    /// Server in whose place the group is checked.
+    pub(crate) server: ServerId,
+    /// The check.
+    pub(crate) check: Arc<dyn GroupHealthCheck>,
 }

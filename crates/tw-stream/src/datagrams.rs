@@ -11,71 +11,23 @@
 //! Senders can be forged, so nothing grows with them: sessions, queues and the queues of a loop together have limits. A session that is
 //! one too many ends the one that has been idle longest.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use rustix::net::SocketAddrAny;
-use tw_core::event_loop::{
-    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, IdleResources, LoopCore,
-    PassedDatagram, ReceivedDatagram,
-};
+use tw_core::event_loop::{DatagramListener, PassedDatagram, ReceivedDatagram};
 use tw_log::Level;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
-use tw_rt::{OutgoingMessage, SendOutcome};
 
-use crate::application::StreamLoop;
-use crate::client::Client;
+use crate::application::StreamApplication;
+use crate::client::{Client, ClientConnection};
+use crate::datagram_client::{DatagramClient, Origin, SessionKey};
 use crate::phases;
 use crate::session::{SessionTransport, StreamSession};
-use crate::session_handover::InheritedSession;
+use crate::session_record::InheritedSession;
 
-/// Part of `worker_connections` that sessions over datagrams may be: each has a connection to an upstream server beside it.
-const SESSIONS_PART: u64 = 2;
-
-tw_base::limits! {
-    /// Limits of this module.
-    pub(crate) const LIMITS;
-
-    /// Sessions over UDP on one loop: half as many.
-    directive "worker_connections", "the session ends that has been idle longest";
-    /// Datagrams of a client that wait for its session.
-    const QUEUED_DATAGRAMS_MAX: usize = 64, count, "further ones are dropped, and counted";
-    /// Bytes of datagrams of a client that wait for its session.
-    const QUEUED_BYTES_MAX: usize = 256 << 10, bytes, "further ones are dropped, and counted";
-    /// Bytes of datagrams that wait for all sessions of one loop.
-    const QUEUED_OF_LOOP_MAX: usize = 16 << 20, bytes, "further ones are dropped, and counted";
-}
-
-/// Time after a change of the number of loops in which a loop may not have heard of it.
-const CHANGE_TIME: Duration = Duration::from_secs(1);
-
-/// Addresses that a session is known by, on whichever loop.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct SessionKey {
-    /// Listening address of the configuration.
-    listen: Addr,
-    peer: Addr,
-    local: Option<IpAddr>,
-}
-
-/// Origin of the datagrams of a session.
-struct Origin {
-    listener: Rc<DatagramListener>,
-    peer: Option<SocketAddrAny>,
-    /// Address that answers come from; `None` if the socket has one address.
-    from: Option<IpAddr>,
-    listen: Rc<Addr>,
-    /// `None` for a Unix socket without a name: each of its datagrams is a session.
-    key: Option<SessionKey>,
-}
+pub use crate::datagram_client::DatagramEnding;
 
 /// Begin of a session.
 enum Beginning {
@@ -85,164 +37,18 @@ enum Beginning {
     Inherited(Box<InheritedSession>),
 }
 
-/// Sessions over datagrams of one loop.
-pub(crate) struct DatagramSessions {
-    /// Sessions that take further datagrams.
-    by_key: RefCell<HashMap<SessionKey, Rc<DatagramClient>>>,
-    /// All sessions, the longest idle first.
-    all: RefCell<ConnectionList<Weak<DatagramClient>>>,
-    /// Bytes in all queues.
-    queued: Cell<usize>,
-    /// Time until which other loops may have older sessions that they have not counted.
-    forwards_until: Cell<Option<Instant>>,
-    /// Listening sockets whose datagrams are on their way through other loops.
-    listeners: RefCell<Vec<Weak<DatagramListener>>>,
-    counts: Arc<Counts>,
-    core: Weak<LoopCore>,
-}
-
-/// End of a session that does not come from the session itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DatagramEnding {
-    /// Need of its place.
-    Evicted,
-    /// The address it came by is not listened on any more.
-    AddressGone,
-}
-
-/// Client end of a session over datagrams.
-pub struct DatagramClient {
-    origin: Rc<Origin>,
-    queue: RefCell<Queue>,
-    slot: ConnectionSlot,
-    is_address_gone: Cell<bool>,
-    /// True if it is older than the present number of loops, so that its datagrams may arrive on another one.
-    is_moved: Cell<bool>,
-    /// State of a session that another process has begun, until the content handler has it.
-    inherited: Cell<Option<Box<InheritedSession>>>,
-    sessions: Rc<DatagramSessions>,
-}
-
-/// Datagrams that wait for the session.
-#[derive(Default)]
-struct Queue {
-    datagrams: VecDeque<Bytes>,
-    bytes: usize,
-    /// Task of the session, once it has looked at the queue.
-    waker: Option<Waker>,
-}
-
-impl DatagramSessions {
-    pub(crate) fn new(core: &Rc<LoopCore>) -> Rc<Self> {
-        let sessions = Rc::new(Self {
-            by_key: RefCell::default(),
-            all: RefCell::default(),
-            queued: Cell::new(0),
-            // If a reload has added this loop, other loops may have sessions already.
-            forwards_until: Cell::new(core.has_siblings().then(|| tw_rt::clock::now() + CHANGE_TIME)),
-            listeners: RefCell::default(),
-            counts: core.counts.clone(),
-            core: Rc::downgrade(core),
-        });
-        let resources: Weak<dyn IdleResources> = Rc::downgrade(&(sessions.clone() as Rc<dyn IdleResources>));
-        core.add_idle_resources(resources);
-        sessions
-    }
-
-    /// Ends all sessions of the listening sockets that `is_of` selects.
-    pub(crate) fn end(&self, is_of: impl Fn(u64) -> bool) {
-        let all: Vec<_> = self.all.borrow().iter().filter_map(Weak::upgrade).collect();
-        for client in all.iter().filter(|client| is_of(client.origin.listener.id)) {
-            client.is_address_gone.set(true);
-            client.wake();
-        }
-    }
-
-    /// Records that the number of loops has changed.
-    pub(crate) fn mark_moved(&self) {
-        self.forwards_until.set(Some(tw_rt::clock::now() + CHANGE_TIME));
-        let all: Vec<_> = self.all.borrow().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|client| client.mark_moved());
-    }
-
-    /// Returns true if the session of a datagram may be on another loop.
-    fn may_be_elsewhere(&self) -> bool {
-        if self.counts.moved_datagram_sessions.load(Relaxed) > 0 {
-            return true;
-        }
-        match self.forwards_until.get() {
-            Some(until) if tw_rt::clock::now() < until => true,
-            Some(_) => {
-                self.forwards_until.set(None);
-                false
-            }
-            None => false,
-        }
-    }
-
-    /// Remembers a listening socket while its datagrams are elsewhere.
-    fn remember(&self, listener: &Rc<DatagramListener>) {
-        let mut listeners = self.listeners.borrow_mut();
-        listeners.retain(|known| known.upgrade().is_some_and(|known| known.id != listener.id));
-        listeners.push(Rc::downgrade(listener));
-    }
-
-    fn listener(&self, id: u64) -> Option<Rc<DatagramListener>> {
-        self.listeners.borrow().iter().filter_map(Weak::upgrade).find(|listener| listener.id == id)
-    }
-
-    fn find(&self, key: Option<&SessionKey>) -> Option<Rc<DatagramClient>> {
-        let client = self.by_key.borrow().get(key?).cloned();
-        // A session that is about to end, but has not run since, would lose the datagram.
-        client.filter(|client| client.ending().is_none())
-    }
-
-    /// Ends the session that has been idle longest.
-    fn evict_oldest(&self) -> Eviction {
-        let Some(waker) = self.all.borrow_mut().evict_oldest() else { return Eviction::NothingIdle };
-        waker.wake();
-        if let Some(core) = self.core.upgrade() {
-            core.tally.datagram_sessions_evicted.add(1);
-        }
-        Eviction::Done
-    }
-
-    // DIFF(nginx): an older session ends, not the new one.
-    /// Makes room for one more session.
-    fn make_room(&self, event_loop: &StreamLoop) {
-        let max = (event_loop.process().main.worker_connections / SESSIONS_PART).max(1);
-        if self.all.borrow().idle_count() as u64 >= max && self.evict_oldest() == Eviction::Done {
-            event_loop.log_once_a_second(
-                Level::Warn,
-                format_args!(
-                    "{max} sessions over UDP are not enough (worker_connections), reusing the longest idle"
-                ),
-            );
-        }
-    }
-}
-
-impl IdleResources for DatagramSessions {
-    fn close_idle_upstream(&self) -> Eviction {
-        self.evict_oldest()
-    }
-
-    fn free_descriptor(&self) -> Eviction {
-        self.evict_oldest()
-    }
-}
-
 /// Hands a datagram to its session, or begins one with it.
 pub(crate) fn receive(
-    event_loop: &Rc<StreamLoop>,
+    application: &Rc<StreamApplication>,
     listener: &Rc<DatagramListener>,
     datagram: &ReceivedDatagram<'_>,
 ) {
+    let event_loop = &application.event_loop;
     let ReceivedDatagram { bytes, peer, local, listen, .. } = datagram;
     let key = SessionKey::new(listen, peer.cloned(), *local);
     let sessions = &event_loop.datagram_sessions;
     if let Some(client) = sessions.find(key.as_ref()) {
-        return client.push(event_loop, Bytes::copy_from_slice(bytes));
+        return client.push(&event_loop.core, Bytes::copy_from_slice(bytes));
     }
     if key.is_some()
         && (sessions.may_be_elsewhere() || event_loop.connections.is_stopping())
@@ -258,19 +64,20 @@ pub(crate) fn receive(
     let from = *local;
     let listen = Rc::clone(listen);
     let origin = Origin { listener: listener.clone(), peer, from, listen, key };
-    begin(event_loop, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
+    begin(application, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
 }
 
 /// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
 /// where it was received, or on any loop if that one is about to end.
-pub(crate) fn receive_passed(event_loop: &Rc<StreamLoop>, datagram: PassedDatagram) {
+pub(crate) fn receive_passed(application: &Rc<StreamApplication>, datagram: PassedDatagram) {
+    let event_loop = &application.event_loop;
     let sessions = &event_loop.datagram_sessions;
     let key = SessionKey::new(&datagram.listen, Some(datagram.peer.clone()), datagram.local);
     if let Some(client) = sessions.find(key.as_ref()) {
         if !datagram.has_passed_all() {
             event_loop.tally.datagrams_forwarded.add(1);
         }
-        return client.push(event_loop, datagram.bytes);
+        return client.push(&event_loop.core, datagram.bytes);
     }
     let datagram = if datagram.has_passed_all() {
         datagram
@@ -290,13 +97,13 @@ pub(crate) fn receive_passed(event_loop: &Rc<StreamLoop>, datagram: PassedDatagr
     };
     let PassedDatagram { bytes, peer, local: from, listen, .. } = datagram;
     let origin = Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key };
-    begin(event_loop, Rc::new(origin), Beginning::First(bytes));
+    begin(application, Rc::new(origin), Beginning::First(bytes));
 }
 
 /// Goes on with a session that another process has begun. A younger one of the same client, whose datagram has arrived meanwhile, gets no
 /// further datagrams.
 pub(crate) fn resume(
-    event_loop: &Rc<StreamLoop>,
+    application: &Rc<StreamApplication>,
     listener: Rc<DatagramListener>,
     inherited: InheritedSession,
 ) {
@@ -305,27 +112,18 @@ pub(crate) fn resume(
     let peer = SocketAddrAny::from(record.client);
     let key = SessionKey::new(&listen, Some(peer.clone()), record.local);
     let origin = Origin { listener, peer: Some(peer), from: record.local, listen: Rc::new(listen), key };
-    begin(event_loop, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
-}
-
-impl SessionKey {
-    /// The key of a datagram; `None` for a Unix socket without a name.
-    fn new(listen: &Addr, peer: Option<SocketAddrAny>, local: Option<IpAddr>) -> Option<Self> {
-        match Addr::from(peer) {
-            Addr::Unix(None) => None,
-            peer => Some(Self { listen: listen.clone(), peer, local }),
-        }
-    }
+    begin(application, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
 }
 
 /// Begins a session.
-fn begin(event_loop: &Rc<StreamLoop>, origin: Rc<Origin>, beginning: Beginning) {
-    event_loop.datagram_sessions.make_room(event_loop);
-    let client = DatagramClient::new(origin, event_loop);
-    let over = Over { client, event_loop: event_loop.clone() };
+fn begin(application: &Rc<StreamApplication>, origin: Rc<Origin>, beginning: Beginning) {
+    let event_loop = &application.event_loop;
+    event_loop.datagram_sessions.make_room(&event_loop.core);
+    let client = DatagramClient::new(origin, &event_loop.datagram_sessions);
+    let over = Over { client, application: application.clone() };
     let started = event_loop.core.spawn_connection(|id| async move {
-        over.client.serve(id, beginning, &over.event_loop).await;
-        over.client.begin_next(&over.event_loop);
+        serve(&over.client, id, beginning, &over.application).await;
+        begin_next(&over.client, &over.application);
     });
     if let Err(exhausted) = started {
         event_loop.tally.datagrams_dropped.add(1);
@@ -336,7 +134,7 @@ fn begin(event_loop: &Rc<StreamLoop>, origin: Rc<Origin>, beginning: Beginning) 
 /// Removes a session from the table when it is dropped.
 struct Over {
     client: Rc<DatagramClient>,
-    event_loop: Rc<StreamLoop>,
+    application: Rc<StreamApplication>,
 }
 
 impl Drop for Over {
@@ -345,200 +143,52 @@ impl Drop for Over {
     }
 }
 
-impl DatagramClient {
-    fn new(origin: Rc<Origin>, event_loop: &Rc<StreamLoop>) -> Rc<Self> {
-        let sessions = event_loop.datagram_sessions.clone();
-        let client = Rc::new_cyclic(|client| {
-            let mut all = sessions.all.borrow_mut();
-            let slot = all.insert(client.clone());
-            all.mark_idle(&slot, Waker::noop().clone());
-            drop(all);
-            let queue = RefCell::default();
-            let is_address_gone = Cell::new(false);
-            let is_moved = Cell::new(false);
-            let inherited = Cell::new(None);
-            let sessions = sessions.clone();
-            Self { origin, queue, slot, is_address_gone, is_moved, inherited, sessions }
-        });
-        if let Some(key) = &client.origin.key {
-            sessions.by_key.borrow_mut().insert(key.clone(), client.clone());
+/// Serves the session.
+async fn serve(
+    datagrams: &Rc<DatagramClient>,
+    id: u64,
+    beginning: Beginning,
+    application: &Rc<StreamApplication>,
+) {
+    let begun = match &beginning {
+        Beginning::First(_) => tw_rt::clock::now(),
+        Beginning::Inherited(inherited) => inherited.begun(),
+    };
+    let connection = ClientConnection {
+        id,
+        peer: Addr::from(datagrams.origin.peer.clone()),
+        listen: datagrams.origin.listen.clone(),
+        kind: SocketKind::Datagram,
+        accepted: begun,
+    };
+    let event_loop = application.event_loop.clone();
+    let Some(client) = Client::new(connection, event_loop, application.generation()) else { return };
+    let mut s = StreamSession::new(client, SessionTransport::Datagrams(datagrams.clone()));
+    match beginning {
+        Beginning::First(first) => {
+            s.add_received(first.len());
+            s.preread = first;
         }
-        client
-    }
-
-    /// Serves the session.
-    async fn serve(self: &Rc<Self>, id: u64, beginning: Beginning, event_loop: &Rc<StreamLoop>) {
-        let peer = Addr::from(self.origin.peer.clone());
-        let listen = self.origin.listen.clone();
-        let listen = (listen, SocketKind::Datagram);
-        let begun = match &beginning {
-            Beginning::First(_) => tw_rt::clock::now(),
-            Beginning::Inherited(inherited) => inherited.begun(),
-        };
-        let Some(client) = Client::accepted_at(begun, id, peer, listen, event_loop.clone()) else { return };
-        let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
-        match beginning {
-            Beginning::First(first) => {
-                s.add_received(first.len());
-                s.preread = first;
+        Beginning::Inherited(inherited) => {
+            if inherited.is_moved() {
+                datagrams.mark_moved();
             }
-            Beginning::Inherited(inherited) => {
-                if inherited.is_moved(event_loop) {
-                    self.mark_moved();
-                }
-                self.inherited.set(Some(inherited));
-            }
-        }
-        phases::run(Some(s)).await;
-    }
-
-    /// Records that the datagrams of the session may arrive on another loop.
-    fn mark_moved(&self) {
-        if !self.is_moved.replace(true) {
-            self.sessions.counts.moved_datagram_sessions.fetch_add(1, Relaxed);
+            datagrams.inherited.set(Some(inherited));
         }
     }
-
-    /// State of a session that another process has begun.
-    pub(crate) fn take_inherited(&self) -> Option<Box<InheritedSession>> {
-        self.inherited.take()
-    }
-
-    /// Addresses of the session for another process: the listening address, the client, and the address that answers come from. `None` if the
-    /// client has no address there.
-    pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr, Option<IpAddr>)> {
-        let client = SocketAddr::try_from(self.origin.peer.clone()?).ok()?;
-        // A record has no interface, without which such an address is none.
-        let has_interface = matches!(client, SocketAddr::V6(client) if client.scope_id() != 0);
-        (!has_interface).then_some((self.origin.listen.inet()?, client, self.origin.from))
-    }
-
-    /// Returns true if datagrams of the session may arrive on another loop.
-    pub(crate) fn is_moved(&self) -> bool {
-        self.is_moved.get()
-    }
-
-    /// Returns true if datagrams wait in the queue.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.borrow().datagrams.is_empty()
-    }
-
-    /// Adds a datagram to the queue, or drops it if that is full.
-    fn push(&self, event_loop: &StreamLoop, datagram: Bytes) {
-        let mut queue = self.queue.borrow_mut();
-        let len = datagram.len();
-        let queued = self.sessions.queued.get();
-        let is_full = queue.datagrams.len() >= QUEUED_DATAGRAMS_MAX
-            || !queue.datagrams.is_empty() && queue.bytes + len > QUEUED_BYTES_MAX
-            || queued + len > QUEUED_OF_LOOP_MAX;
-        if is_full {
-            return event_loop.tally.datagrams_dropped.add(1);
-        }
-        self.sessions.queued.set(queued + len);
-        queue.bytes += len;
-        queue.datagrams.push_back(datagram);
-        let waker = queue.waker.as_ref().unwrap_or(Waker::noop());
-        // Now: until its task runs, others may need a place.
-        self.touch(waker);
-        waker.wake_by_ref();
-    }
-
-    /// Takes the next datagram out of the queue.
-    pub(crate) fn take(&self) -> Option<Bytes> {
-        let mut queue = self.queue.borrow_mut();
-        let datagram = queue.datagrams.pop_front()?;
-        queue.bytes -= datagram.len();
-        self.sessions.queued.set(self.sessions.queued.get() - datagram.len());
-        Some(datagram)
-    }
-
-    /// Wakes the task of `cx` for a datagram, and when the session is to end.
-    pub(crate) fn register(&self, cx: &Context<'_>) {
-        let waker = &mut self.queue.borrow_mut().waker;
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-            self.touch(cx.waker());
-        }
-    }
-
-    /// Records that something has happened: it is the last one now that is idle.
-    pub(crate) fn touch(&self, waker: &Waker) {
-        let mut all = self.sessions.all.borrow_mut();
-        if all.is_idle(&self.slot) {
-            all.mark_idle(&self.slot, waker.clone());
-        }
-    }
-
-    /// Reason for the session to end now, if there is one.
-    pub(crate) fn ending(&self) -> Option<DatagramEnding> {
-        if self.is_address_gone.get() {
-            return Some(DatagramEnding::AddressGone);
-        }
-        (!self.sessions.all.borrow().is_idle(&self.slot)).then_some(DatagramEnding::Evicted)
-    }
-
-    /// Takes no further datagrams: the next one of this client begins another session, as do those in the queue.
-    pub(crate) fn close_queue(&self, event_loop: &Rc<StreamLoop>) {
-        self.detach();
-        self.begin_next(event_loop);
-    }
-
-    fn detach(&self) {
-        let Some(key) = &self.origin.key else { return };
-        let mut by_key = self.sessions.by_key.borrow_mut();
-        if by_key.get(key).is_some_and(|known| std::ptr::eq(&**known, self)) {
-            by_key.remove(key);
-        }
-    }
-
-    /// Begins another session with what is left in the queue, unless there is none to be begun.
-    fn begin_next(&self, event_loop: &Rc<StreamLoop>) {
-        self.detach();
-        let may_begin = self.ending().is_none()
-            && !event_loop.connections.is_stopping()
-            && event_loop.listens_on(&self.origin.listen, SocketKind::Datagram);
-        let Some(first) = self.take().filter(|_| may_begin) else { return };
-        begin(event_loop, self.origin.clone(), Beginning::First(first));
-        let key = self.origin.key.as_ref();
-        let next = key.and_then(|key| self.sessions.by_key.borrow().get(key).cloned());
-        while let (Some(next), Some(datagram)) = (&next, self.take()) {
-            next.push(event_loop, datagram);
-        }
-    }
-
-    /// A message for the client.
-    pub(crate) fn message<'a>(&'a self, bytes: &'a [u8], segment: Option<u16>) -> OutgoingMessage<'a> {
-        OutgoingMessage { bytes, to: self.origin.peer.as_ref(), from: self.origin.from, segment, ecn: 0 }
-    }
-
-    /// Sends messages to the client. What the socket does not take is lost, as in the network.
-    pub(crate) fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
-        self.origin.listener.send(messages)
-    }
-
-    /// Address that the datagrams were sent to.
-    pub(crate) fn local_addr(&self) -> Addr {
-        let address = &self.origin.listener.address;
-        match (self.origin.from, address.inet()) {
-            (Some(from), Some(address)) => Addr::Inet(SocketAddr::new(from, address.port())),
-            _ => (**address).clone(),
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &self.queue.borrow().waker {
-            waker.wake_by_ref();
-        }
-    }
+    phases::run(Some(s)).await;
 }
 
-impl Drop for DatagramClient {
-    fn drop(&mut self) {
-        if self.is_moved.get() {
-            self.sessions.counts.moved_datagram_sessions.fetch_sub(1, Relaxed);
-        }
-        self.sessions.all.borrow_mut().remove(&self.slot);
-        let queued = self.queue.borrow().bytes;
-        self.sessions.queued.set(self.sessions.queued.get() - queued);
+/// Begins another session with what is left in the queue, unless there is none to be begun.
+pub(crate) fn begin_next(client: &DatagramClient, application: &Rc<StreamApplication>) {
+    client.detach();
+    let may_begin = client.ending().is_none()
+        && !application.event_loop.connections.is_stopping()
+        && application.listens_on(&client.origin.listen, SocketKind::Datagram);
+    let Some(first) = client.take().filter(|_| may_begin) else { return };
+    begin(application, client.origin.clone(), Beginning::First(first));
+    let next = client.successor();
+    while let (Some(next), Some(datagram)) = (&next, client.take()) {
+        next.push(&application.event_loop.core, datagram);
     }
 }

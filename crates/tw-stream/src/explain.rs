@@ -19,12 +19,13 @@ use tw_rt::LoopOptions;
 use tw_tls::client_hello;
 use tw_tls_settings::TlsInfo;
 
-use crate::application::StreamLoop;
-use crate::client::Client;
-use crate::config::{AddressGroup, Config, GenerationRef, Server};
-use crate::preread::PrereadStep;
+use crate::client::{Client, ClientConnection};
+use crate::config::{Config, GenerationRef, LoopGeneration, Server};
+use crate::listening::AddressGroup;
+use crate::plan::PrereadStep;
 use crate::server_choice::choose_server;
 use crate::session::{SessionTransport, StreamSession};
+use crate::stream_loop::StreamLoop;
 
 /// The session to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,9 +119,14 @@ fn no_address(address: &Addr) -> String {
 /// Explains the session of a client that names `host` in its handshake.
 fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result<Vec<Line>, String> {
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
-    let event_loop = StreamLoop::new(core, generation);
-    let peer = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
-    let client = Client::new(1, peer, (Rc::new(address.clone()), SocketKind::Stream), event_loop);
+    let connection = ClientConnection {
+        id: 1,
+        peer: Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000))),
+        listen: Rc::new(address.clone()),
+        kind: SocketKind::Stream,
+        accepted: tw_rt::clock::now(),
+    };
+    let client = Client::new(connection, StreamLoop::new(core), LoopGeneration::new(generation));
     let client = client.ok_or_else(|| no_address(address))?;
     let group = client.group().ok_or_else(|| no_address(address))?;
     let mut s = StreamSession::new(client.clone(), SessionTransport::Away);

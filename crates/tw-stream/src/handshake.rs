@@ -16,10 +16,10 @@ use tw_net::{Transport, proxy_protocol};
 use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use crate::config::ServerId;
-use crate::loop_services::LoopOcspClient;
-use crate::phases::PhaseResult;
+use crate::ocsp_client::LoopOcspClient;
 use crate::server_choice::choose_server;
-use crate::session::{SessionStatus, SessionTransport, StreamSession};
+use crate::session::{SessionTransport, StreamSession};
+use crate::status::{PhaseResult, SessionStatus};
 
 /// Completes the handshake, and checks the certificate of the client.
 pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {

@@ -16,15 +16,20 @@
 //! it.
 
 mod application;
+mod block;
 pub mod client;
 pub mod config;
+mod datagram_client;
 pub mod datagrams;
 pub mod explain;
 mod handshake;
 pub mod health;
+mod listening;
 pub mod load;
+mod local_future;
 mod loop_services;
 pub mod mqtt;
+mod ocsp_client;
 pub mod pass;
 pub mod phases;
 pub mod plan;
@@ -35,20 +40,25 @@ pub mod server;
 pub mod server_choice;
 pub mod session;
 mod session_handover;
+mod session_record;
+mod status;
+mod stream_loop;
 pub mod variables;
 
-pub use application::StreamLoop;
+pub use application::StreamApplication;
+pub use block::{Block, Passing};
 pub use load::StreamBlocks;
 pub use loop_services::{LoopServices, OcspQuery};
-pub use protocol::{Block, Stream};
-pub use session_handover::SessionRecord;
+pub use protocol::Stream;
+pub use session_record::SessionRecord;
+pub use stream_loop::StreamLoop;
 
 tw_base::limits! {
     /// Limits of sessions; those of a module are in its settings.
     pub const LIMITS;
 
     use server::LIMITS;
-    use datagrams::LIMITS;
+    use datagram_client::LIMITS;
     use proxy::DATAGRAM_LIMITS;
     use tw_connect::relay::LIMITS;
 }

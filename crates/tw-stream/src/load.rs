@@ -21,10 +21,10 @@ use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedStream};
 use self::scope::BlockScope;
-use crate::config::{Config, Listening, StreamConfig};
-use crate::health::HealthCheckGroup;
-use crate::protocol::{Block, Stream};
-use crate::server::ServerSettings;
+use crate::block::Block;
+use crate::config::{Config, HealthCheckGroup, ServerSettings, StreamConfig};
+use crate::listening::Listening;
+use crate::protocol::Stream;
 use crate::session::StreamSession;
 use crate::variables;
 

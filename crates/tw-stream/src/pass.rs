@@ -36,21 +36,20 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         return SessionStatus::INTERNAL_SERVER_ERROR;
     }
     let event_loop = s.client.event_loop.clone();
-    let generation = event_loop.generation();
+    let process = event_loop.process();
     let takes = |listen: &Addr| match (listen.inet(), to.inet()) {
         (Some(listen), Some(to)) if listen.ip().is_unspecified() => {
             listen.port() == to.port() && listen.is_ipv4() == to.is_ipv4()
         }
         _ => listen == to,
     };
-    let mut listens =
-        generation.process.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
+    let mut listens = process.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
     let found = listens.find(|listen| takes(&listen.address)).map(|listen| listen.address.clone());
     let (Some(listen), Some(services)) = (found, event_loop.services()) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
         return SessionStatus::OK;
     };
-    drop(generation);
+    drop(process);
     let Some(transport) = s.take_connection() else {
         return SessionStatus::INTERNAL_SERVER_ERROR;
     };

@@ -14,17 +14,14 @@ use bytes::Bytes;
 use tw_accept::{ProxyHeader, read_proxy_header};
 use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
-use tw_core::vars::EvalStatus;
 use tw_log::Level;
 use tw_net::Transport;
 
 use crate::handshake;
 use crate::plan::Check;
 use crate::preread;
-use crate::session::{SessionStatus, StreamSession};
-
-/// Result of a phase: the next one follows, or the session ends with this status.
-pub(crate) type PhaseResult = Result<(), SessionStatus>;
+use crate::session::StreamSession;
+use crate::status::{PhaseResult, SessionStatus};
 
 /// Serves a session until it is over, and logs it.
 #[expect(clippy::manual_async_fn, reason = "an async fn would have the session twice")]
@@ -104,7 +101,7 @@ async fn post_accept(s: &mut StreamSession) -> PhaseResult {
 fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
     for check in checks {
         let decision = check.check(s);
-        evaluated(s)?;
+        s.check_evaluation()?;
         match decision {
             AccessDecision::Pass => {}
             AccessDecision::Granted => break,
@@ -116,14 +113,6 @@ fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
         }
     }
     Ok(())
-}
-
-/// Ends a session in which a variable could not be computed: what was decided by it must not stand.
-pub(crate) fn evaluated(s: &StreamSession) -> PhaseResult {
-    match s.bindings().take_eval_status() {
-        EvalStatus::Ok | EvalStatus::Cycle => Ok(()),
-        EvalStatus::Failed => Err(SessionStatus::INTERNAL_SERVER_ERROR),
-    }
 }
 
 /// Hands the session to the handler of its server.

@@ -2,19 +2,21 @@
 //!
 //! Built once at load by the modules' `install`; a module that is off is not in any list.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
+use tw_connect::UpstreamGroup;
+use tw_connect::health::CheckFailure;
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
 use tw_core::session_meter::ServerCounters;
+use tw_net::Addr;
+use tw_upstream::HealthCheckParams;
 
-use crate::health::HealthCheck;
-use crate::preread::PrereadHandler;
-use crate::session::{SessionStatus, StreamSession};
+use crate::protocol::Stream;
+use crate::session::StreamSession;
+use crate::status::SessionStatus;
 
-/// Boxed future of one loop; it may borrow the session.
-pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub use crate::local_future::LocalFuture;
 
 /// Serves a session: the content phase. A server has one.
 pub trait ContentHandler: Send + Sync {
@@ -35,6 +37,46 @@ pub trait ContentHandler: Send + Sync {
     fn explain_session(&self, _s: &StreamSession) -> Vec<(&'static str, String)> {
         self.explain()
     }
+}
+
+/// Looks at the bytes of a client that have arrived so far ([`StreamSession::preread`]).
+pub trait PrereadHandler: Send + Sync {
+    /// Decides whether they are enough. Never waits.
+    fn preread(&self, s: &mut StreamSession) -> PrereadStep;
+
+    /// Bytes that it may need at most.
+    fn size_max(&self, s: &StreamSession) -> usize {
+        s.server().settings.preread_buffer_size
+    }
+}
+
+/// Decision of a preread handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrereadStep {
+    /// The bytes are not for this handler: the next one looks.
+    Pass,
+    /// Done: no other handler looks.
+    Done,
+    /// More bytes are needed.
+    More,
+    /// The session ends. The handler has logged the reason.
+    End(SessionStatus),
+}
+
+/// Health check of a group that the sessions of a server are passed to.
+pub(crate) trait GroupHealthCheck: Send + Sync {
+    /// The group.
+    fn group(&self) -> &Arc<UpstreamGroup<Stream>>;
+
+    /// Intervals and thresholds.
+    fn params(&self) -> HealthCheckParams;
+
+    /// Name of the `match` block; empty without one.
+    fn criteria_name(&self) -> &str;
+
+    /// Checks the peer at `addr`. `s` is the session in whose place that is done.
+    fn probe<'a>(&'a self, s: &'a StreamSession, addr: &'a Addr)
+    -> LocalFuture<'a, Result<(), CheckFailure>>;
 }
 
 /// Names of the modules whose handlers are in a plan, by phase.
@@ -65,7 +107,7 @@ pub struct Plan {
     pub(crate) loggers: Vec<Box<dyn Record>>,
     pub(crate) modules: PlannedModules,
     pub(crate) counters: Option<Arc<dyn ServerCounters>>,
-    pub(crate) health_check: Option<Arc<HealthCheck>>,
+    pub(crate) health_check: Option<Arc<dyn GroupHealthCheck>>,
 }
 
 impl Plan {
@@ -104,11 +146,6 @@ impl Plan {
     /// Sets the counters of the sessions of the server.
     pub fn set_counters(&mut self, counters: Arc<dyn ServerCounters>) {
         self.counters = Some(counters);
-    }
-
-    /// Sets the health check of the group that the sessions of the server are passed to.
-    pub fn set_health_check(&mut self, check: Arc<HealthCheck>) {
-        self.health_check = Some(check);
     }
 }
 

@@ -9,35 +9,13 @@ use tw_core::session::Session;
 use tw_log::Level;
 use tw_rt::Deadline;
 
-use crate::phases::{PhaseResult, evaluated};
-use crate::session::{SessionStatus, StreamSession};
+use crate::session::StreamSession;
+use crate::status::{PhaseResult, SessionStatus};
+
+pub use crate::plan::{PrereadHandler, PrereadStep};
 
 /// Bytes requested of the connection at once.
 const READ_SIZE: usize = 16 << 10;
-
-/// Looks at the bytes of a client that have arrived so far ([`StreamSession::preread`]).
-pub trait PrereadHandler: Send + Sync {
-    /// Decides whether they are enough. Never waits.
-    fn preread(&self, s: &mut StreamSession) -> PrereadStep;
-
-    /// Bytes that it may need at most.
-    fn size_max(&self, s: &StreamSession) -> usize {
-        s.server().settings.preread_buffer_size
-    }
-}
-
-/// Decision of a preread handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrereadStep {
-    /// The bytes are not for this handler: the next one looks.
-    Pass,
-    /// Done: no other handler looks.
-    Done,
-    /// More bytes are needed.
-    More,
-    /// The session ends. The handler has logged the reason.
-    End(SessionStatus),
-}
 
 /// Runs the handlers of the server one after the other. All of their waits together take `preread_timeout` at most.
 pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
@@ -49,7 +27,7 @@ pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
     for handler in &server.plan.preread {
         loop {
             let step = handler.preread(s);
-            evaluated(s)?;
+            s.check_evaluation()?;
             match step {
                 PrereadStep::Pass => break,
                 PrereadStep::Done => return Ok(()),

@@ -16,7 +16,8 @@ use tw_core::server_names::{ServerName, display_name};
 use tw_net::listen::SocketKind;
 
 use crate::protocol::Stream;
-use crate::session::StreamSession;
+
+pub use crate::config::ServerSettings;
 
 const ALL: u32 = STREAM | STREAM_SERVER;
 
@@ -30,32 +31,6 @@ tw_base::limits! {
     directive "preread_timeout", "the session ends";
     /// Time in which the PROXY protocol header of a session must arrive.
     directive "proxy_protocol_timeout", "the session ends";
-}
-
-/// Settings of one server.
-pub struct ServerSettings {
-    /// Addresses on which its sessions begin.
-    pub listens: Vec<Listen>,
-    /// `server_name`, as they are looked up: the empty name if there is none, for clients that name none.
-    pub names: Vec<ServerName>,
-    /// The first `server_name`, for `$server_name`.
-    pub name: Box<[u8]>,
-    /// Places of the [`names`](Self::names); fewer if one is not written.
-    pub name_spans: Vec<Span>,
-    /// `error_log`
-    pub error_log: SharedErrorLog,
-    /// `error_log_tag`
-    pub error_log_tags: LogTags<StreamSession>,
-    /// Name resolution while sessions are served.
-    pub resolving: Resolving,
-    /// `tcp_nodelay`
-    pub tcp_nodelay: bool,
-    /// `proxy_protocol_timeout`
-    pub proxy_protocol_timeout: Duration,
-    /// `preread_buffer_size`, bytes.
-    pub preread_buffer_size: usize,
-    /// `preread_timeout`
-    pub preread_timeout: Duration,
 }
 
 /// Directives as written.

@@ -17,38 +17,20 @@ use tw_core::event_loop::PassedConnection;
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
 use tw_core::session_meter::{ServerCounters, SessionMeter};
-use tw_core::vars::{Bindings, ProxiedSession, ServedSession, Slots};
+use tw_core::vars::{Bindings, EvalStatus, ProxiedSession, ServedSession, Slots};
 use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
 use tw_tls_settings::{TlsInfo, TlsSession};
 
-use crate::application::StreamLoop;
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
-use crate::datagrams::DatagramClient;
+use crate::datagram_client::DatagramClient;
 use crate::proxy::upstream_state::{Attempt, StreamAttempt, UpstreamContext, UpstreamState};
+use crate::status::PhaseResult;
+use crate::stream_loop::StreamLoop;
 
-/// End of a session, as `$status` has it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SessionStatus(pub u16);
-
-impl SessionStatus {
-    /// The session is complete.
-    pub const OK: Self = Self(200);
-    /// The client has sent something that cannot be read.
-    pub const BAD_REQUEST: Self = Self(400);
-    /// Access is denied.
-    pub const FORBIDDEN: Self = Self(403);
-    /// Failure of this server.
-    pub const INTERNAL_SERVER_ERROR: Self = Self(500);
-    /// The connection was passed to another listening address, where the session goes on: it is not logged.
-    pub const PASSED: Self = Self(0);
-    /// No upstream server could be connected to.
-    pub const BAD_GATEWAY: Self = Self(502);
-    /// End of a session whose place was needed.
-    pub const SERVICE_UNAVAILABLE: Self = Self(503);
-}
+pub use crate::status::SessionStatus;
 
 /// A client being served.
 pub struct StreamSession {
@@ -285,9 +267,12 @@ impl StreamSession {
         self.held.iter().find_map(|held| held.downcast_ref::<T>())
     }
 
-    /// The bindings, to end what they say of the last evaluations.
-    pub(crate) fn bindings(&self) -> &Bindings {
-        &self.bindings
+    /// Ends a session in which a variable could not be computed: what was decided by it must not stand.
+    pub(crate) fn check_evaluation(&self) -> PhaseResult {
+        match self.bindings.take_eval_status() {
+            EvalStatus::Ok | EvalStatus::Cycle => Ok(()),
+            EvalStatus::Failed => Err(SessionStatus::INTERNAL_SERVER_ERROR),
+        }
     }
 }
 

@@ -1,210 +1,42 @@
-//! Sessions over datagrams that go on in the next process: the record of a session, and taking one over.
+//! Sessions over datagrams that go on in the next process: taking one over.
 //!
 //! ```text
 //! HandedSession ─► record, listening socket, server ─► phases ─► proxy/datagrams: peer of the same address, the socket ─► accepted
 //!                         └───────── refused ◄───────────┴──────────────┘
 //! ```
-//! The new configuration decides: a session goes on if it listens on the address and may pass the client to the same upstream server. The record
-//! comes from a process of the same user, but perhaps of another version, so it is read strictly.
+//! The new configuration decides: a session goes on if it listens on the address and may pass the client to the same upstream server.
 
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use tw_core::event_loop::{HandedSession, HandoverVerdict};
+use tw_core::event_loop::HandedSession;
+use tw_net::Addr;
 use tw_net::listen::SocketKind;
-use tw_net::{Addr, adopt_datagrams};
-use tw_rt::DatagramSocket;
 
-use crate::application::StreamLoop;
+use crate::application::StreamApplication;
 use crate::config::Server;
 use crate::datagrams;
-
-/// First byte of a record. Another one is another form.
-const VERSION: u8 = 1;
-/// Largest number in a record: one that can be counted on from.
-const COUNT_MAX: u64 = 1 << 56;
-/// Longest time in a record.
-const TIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-
-/// Facts about a session that another process has begun.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionRecord {
-    /// Listening address of the configuration.
-    pub(crate) listen: SocketAddr,
-    pub(crate) client: SocketAddr,
-    /// Address that answers come from, if the listening socket has several.
-    pub(crate) local: Option<IpAddr>,
-    pub(crate) upstream: SocketAddr,
-    /// Number of loops of the process.
-    pub(crate) loop_count: u64,
-    /// True if the datagrams of the client may arrive on another loop than the one with the session.
-    pub(crate) is_moved: bool,
-    pub(crate) counts: ExchangeCounts,
-    /// Time since the begin of the session.
-    pub(crate) elapsed: Duration,
-    /// Time until there was a socket to the upstream server.
-    pub(crate) connected: Option<Duration>,
-    /// Time until its first datagram was there.
-    pub(crate) first_byte: Option<Duration>,
-}
-
-/// Datagrams and bytes of a session.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ExchangeCounts {
-    pub(crate) requests: u64,
-    pub(crate) responses: u64,
-    pub(crate) from_client: u64,
-    pub(crate) to_client: u64,
-    pub(crate) from_server: u64,
-    pub(crate) to_server: u64,
-}
-
-impl SessionRecord {
-    /// The bytes for the other process; `None` if there are none.
-    pub fn write(&self) -> Option<Vec<u8>> {
-        postcard::to_extend(self, vec![VERSION]).ok()
-    }
-
-    /// Reads the bytes of another process. `None` if they have another form or impossible values.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (&VERSION, bytes) = bytes.split_first()? else { return None };
-        let (record, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
-        let ExchangeCounts { requests, responses, from_client, to_client, from_server, to_server } =
-            record.counts;
-        let counts = [requests, responses, from_client, to_client, from_server, to_server];
-        let times = [Some(record.elapsed), record.connected, record.first_byte];
-        let is_possible = rest.is_empty()
-            && counts.iter().all(|count| *count <= COUNT_MAX)
-            && times.iter().flatten().all(|time| *time <= TIME_MAX)
-            && [record.listen, record.client, record.upstream].iter().all(|address| address.port() != 0);
-        is_possible.then_some(record)
-    }
-}
+use crate::session_record::{InheritedSession, SessionRecord};
 
 /// Returns true if a session with this server says in its record all that the server needs: modules that look at the first datagram need that.
 pub(crate) fn can_pass(server: &Server) -> bool {
     server.plan.preread.is_empty()
 }
 
-/// A session that another process has begun, and that waits for its socket to be taken. Dropping it refuses the session.
-pub(crate) struct InheritedSession {
-    record: SessionRecord,
-    /// `None` once it was accepted.
-    handed: Option<HandedSession>,
-    event_loop: Rc<StreamLoop>,
-}
-
-impl InheritedSession {
-    pub(crate) fn record(&self) -> &SessionRecord {
-        &self.record
-    }
-
-    /// Begin of the session in the other process.
-    pub(crate) fn begun(&self) -> Instant {
-        let now = tw_rt::clock::now();
-        now.checked_sub(self.record.elapsed).unwrap_or(now)
-    }
-
-    /// Returns true if the datagrams of the client may arrive on another loop.
-    pub(crate) fn is_moved(&self, event_loop: &StreamLoop) -> bool {
-        self.record.is_moved || self.record.loop_count != event_loop.process().main.worker_count() as u64
-    }
-
-    /// Takes the socket to the upstream server. `None` if it is not connected to that.
-    pub(crate) fn adopt_socket(&mut self) -> Option<DatagramSocket> {
-        let socket = self.handed.as_mut()?.socket.take()?;
-        adopt_datagrams(socket, &Addr::Inet(self.record.upstream)).ok()
-    }
-
-    /// Takes the session over. `None` if the other process has given up and serves it itself.
-    pub(crate) fn accept(mut self) -> Option<SessionRecord> {
-        if self.handed.take()?.accept() == HandoverVerdict::Refused {
-            self.event_loop.tally.datagram_sessions_not_taken_over.add(1);
-            return None;
-        }
-        self.event_loop.tally.datagram_sessions_taken_over.add(1);
-        Some(self.record.clone())
-    }
-}
-
-impl Drop for InheritedSession {
-    fn drop(&mut self) {
-        if self.handed.is_some() {
-            self.event_loop.tally.datagram_sessions_not_taken_over.add(1);
-        }
-    }
-}
-
 /// Takes over a session of another process, unless the configuration has no place for it.
-pub(crate) fn take_over(event_loop: &Rc<StreamLoop>, handed: HandedSession) {
+pub(crate) fn take_over(application: &Rc<StreamApplication>, handed: HandedSession) {
+    let event_loop = &application.event_loop;
     let Some(record) = SessionRecord::read(&handed.record) else {
         return event_loop.tally.datagram_sessions_not_taken_over.add(1);
     };
     let listen = Addr::Inet(record.listen);
-    let inherited = InheritedSession { record, handed: Some(handed), event_loop: event_loop.clone() };
-    let generation = event_loop.generation();
+    let inherited = InheritedSession { record, handed: Some(handed), core: event_loop.core.clone() };
+    let generation = application.generation();
     let Some(address) = generation.listening.find(&listen, SocketKind::Datagram) else { return };
     let server = generation.server(address.servers.default_server);
     let is_proxied = server.plan.content.as_ref().is_some_and(|handler| handler.takes_over());
     if let Some(listener) =
         event_loop.core.datagram_listener(&listen).filter(|_| is_proxied && can_pass(server))
     {
-        datagrams::resume(event_loop, listener, inherited);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record() -> SessionRecord {
-        SessionRecord {
-            listen: "0.0.0.0:53".parse().unwrap(),
-            client: "[2001:db8::1]:4000".parse().unwrap(),
-            local: Some("192.0.2.1".parse().unwrap()),
-            upstream: "192.0.2.2:53".parse().unwrap(),
-            loop_count: 4,
-            is_moved: true,
-            counts: ExchangeCounts {
-                requests: 3,
-                responses: 2,
-                from_client: 30,
-                ..ExchangeCounts::default()
-            },
-            elapsed: Duration::from_millis(1500),
-            connected: Some(Duration::from_micros(20)),
-            first_byte: None,
-        }
-    }
-
-    #[test]
-    fn record_is_read_as_it_was_written() {
-        let bytes = record().write().unwrap();
-        assert!(bytes.len() < 200, "{}", bytes.len());
-        assert_eq!(SessionRecord::read(&bytes), Some(record()));
-    }
-
-    #[test]
-    fn unknown_cut_and_impossible_records_are_refused() {
-        let bytes = record().write().unwrap();
-        for len in 0..bytes.len() {
-            assert_eq!(SessionRecord::read(&bytes[..len]), None, "{len}");
-        }
-        assert_eq!(SessionRecord::read(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(SessionRecord::read(&[&[VERSION + 1], &bytes[1..]].concat()), None);
-        type Change = fn(&mut SessionRecord);
-        let changes: [Change; 4] = [
-            |record| record.counts.to_server = u64::MAX,
-            |record| record.elapsed = Duration::MAX,
-            |record| record.first_byte = Some(Duration::MAX),
-            |record| record.upstream.set_port(0),
-        ];
-        for change in changes {
-            let mut record = record();
-            change(&mut record);
-            assert_eq!(SessionRecord::read(&record.write().unwrap()), None, "{record:?}");
-        }
+        datagrams::resume(application, listener, inherited);
     }
 }

@@ -11,10 +11,9 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, Node, STREAM, STREAM_SERVER, Setting, record};
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
-use tw_stream::Stream;
 use tw_stream::health::{self, CheckTarget, CheckTransport, HealthCheck, HealthCriteria};
 use tw_stream::plan::Plan;
-use tw_stream::protocol::Passing;
+use tw_stream::{Passing, Stream};
 
 use crate::gateways::health_check::{CheckParameters, MatchBlocks};
 

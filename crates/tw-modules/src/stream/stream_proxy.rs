@@ -11,14 +11,13 @@ use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_stream::Stream;
 use tw_stream::health::CheckTarget;
 use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
-use tw_stream::protocol::Passing;
 use tw_stream::proxy::settings::ProxyProtocol;
 use tw_stream::proxy::{self, PassTarget, ProxySettings, RawProxy};
 use tw_stream::server::ServerSettings;
 use tw_stream::session::{SessionStatus, StreamSession};
+use tw_stream::{Passing, Stream};
 
 const ALL: u32 = STREAM | STREAM_SERVER;
 

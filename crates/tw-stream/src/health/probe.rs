@@ -2,18 +2,24 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::health::CheckFailure;
 use tw_connect::reading::read_bytes;
 use tw_connect::upstream_tls::TlsPools;
-use tw_connect::{OpenParams, ReadOutcome, UpstreamConnection};
+use tw_connect::{OpenParams, ReadOutcome, UpstreamConnection, UpstreamGroup};
 use tw_core::event_loop::LoopCore;
 use tw_net::{Addr, Transport, connect_datagrams};
 use tw_rt::{DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
+use tw_upstream::HealthCheckParams;
 
-use super::{ANSWER_MAX, AnswerState, CheckTarget, CheckTransport, Expectation, HealthCheck};
+use super::check::{ANSWER_MAX, AnswerState, CheckTarget, CheckTransport, Expectation, HealthCheck};
+use crate::local_future::LocalFuture;
+use crate::plan::GroupHealthCheck;
+use crate::protocol::Stream;
+use crate::proxy::proxy_header::proxy_header;
 use crate::session::StreamSession;
 
 /// Datagram of a check without `send`, as nginx sends it.
@@ -21,8 +27,30 @@ const DATAGRAM: &[u8] = b"nginx health check";
 /// Bytes of an answer that are read at once, and room for one datagram.
 const READ_SIZE: usize = 16 << 10;
 
+impl GroupHealthCheck for HealthCheck {
+    fn group(&self) -> &Arc<UpstreamGroup<Stream>> {
+        &self.target.group
+    }
+
+    fn params(&self) -> HealthCheckParams {
+        self.params
+    }
+
+    fn criteria_name(&self) -> &str {
+        self.criteria.as_ref().map_or("", |criteria| &criteria.name)
+    }
+
+    fn probe<'a>(
+        &'a self,
+        s: &'a StreamSession,
+        addr: &'a Addr,
+    ) -> LocalFuture<'a, Result<(), CheckFailure>> {
+        Box::pin(probe(s, self, addr))
+    }
+}
+
 /// Checks the peer at `addr`. `s` is the session in whose place that is done: variables in the settings of the proxy have its values.
-pub(super) async fn probe(s: &StreamSession, check: &HealthCheck, addr: &Addr) -> Result<(), CheckFailure> {
+async fn probe(s: &StreamSession, check: &HealthCheck, addr: &Addr) -> Result<(), CheckFailure> {
     let to = match (addr, check.port) {
         (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
         _ => addr.clone(),
@@ -45,7 +73,7 @@ async fn check_connection(s: &StreamSession, check: &HealthCheck, to: &Addr) -> 
     let CheckTarget { group, proxy } = &check.target;
     let options = proxy.options(s);
     let timeout = proxy.connect_timeout();
-    let header = proxy.proxy_header(s);
+    let header = proxy_header(s, proxy.proxy_protocol());
     let tls = proxy.tls(s, group.peers.name().as_bytes());
     let pools = tls.as_ref().map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = tls.as_ref().zip(pools.as_ref());
@@ -114,7 +142,7 @@ async fn check_datagrams(s: &StreamSession, check: &HealthCheck, to: &Addr) -> R
     let socket = connect_datagrams(to, &proxy.options(s)).map_err(connecting)?;
     let criteria = check.criteria.as_deref();
     let bytes = criteria.and_then(|criteria| criteria.send.as_deref()).unwrap_or(DATAGRAM);
-    let bytes = [&*proxy.proxy_header(s), bytes].concat();
+    let bytes = [&*proxy_header(s, proxy.proxy_protocol()), bytes].concat();
     let mut deadline = Deadline::new();
     deadline.set(check.timeout);
     let outcome =

@@ -15,10 +15,10 @@ use tw_tls_settings::preload_keys;
 
 use super::scope::{BlockKind, BlockScope};
 use super::{CORE_SERVER, CORE_SSL, CORE_UPSTREAM};
-use crate::config::{AddressGroup, Server};
+use crate::config::{Server, ServerSettings};
+use crate::listening::AddressGroup;
 use crate::plan::Plan;
 use crate::protocol::Stream;
-use crate::server::ServerSettings;
 
 /// Servers and groups as they are built.
 #[derive(Default)]

@@ -17,7 +17,7 @@ use super::proxy_header::proxy_header;
 use super::settings::ProxySettings;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
-use crate::session_handover::{InheritedSession, SessionRecord};
+use crate::session_record::{InheritedSession, SessionRecord};
 
 /// A connection to the peer of a lease, or a socket for datagrams.
 pub(super) struct ConnectedPeer<T> {

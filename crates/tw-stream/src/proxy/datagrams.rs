@@ -38,11 +38,12 @@ use super::metered::RelayMeter;
 use super::relaying::first_bytes;
 use super::session_drop::{log_drop, until_dropped};
 use super::settings::ProxySettings;
-use crate::application::StreamLoop;
-use crate::datagrams::{DatagramClient, DatagramEnding};
+use crate::datagram_client::{DatagramClient, DatagramEnding};
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
-use crate::session_handover::{ExchangeCounts, SessionRecord, can_pass};
+use crate::session_handover::can_pass;
+use crate::session_record::{ExchangeCounts, SessionRecord};
+use crate::stream_loop::StreamLoop;
 
 // DIFF(nginx): a session goes on after its loop has stopped.
 
@@ -418,7 +419,7 @@ impl<'a> Exchange<'a> {
     fn check_requests(&mut self) {
         let max = self.settings.requests;
         if max > 0 && self.count.requests >= max && std::mem::replace(&mut self.takes_requests, false) {
-            self.client.close_queue(self.event_loop);
+            self.client.close_queue();
         }
     }
 

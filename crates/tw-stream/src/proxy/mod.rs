@@ -10,7 +10,7 @@
 mod connect;
 mod datagrams;
 mod metered;
-mod proxy_header;
+pub(crate) mod proxy_header;
 mod relaying;
 mod session_drop;
 pub mod settings;
@@ -20,6 +20,7 @@ pub mod upstream_state;
 use crate::session::{SessionStatus, SessionTransport, StreamSession};
 
 pub(crate) use datagrams::LIMITS as DATAGRAM_LIMITS;
+pub use proxy_header::ProxyProtocol;
 pub use settings::{ProxySettings, RawProxy};
 pub use target::PassTarget;
 

@@ -7,8 +7,18 @@ use tw_tls::certificate::CertificateFields;
 use tw_tls::{Verdict, names};
 use tw_tls_settings::TlsInfo;
 
-use super::settings::ProxyProtocol;
 use crate::session::StreamSession;
+
+/// PROXY protocol header for upstream servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// None.
+    Off,
+    /// Version 1.
+    V1,
+    /// Version 2.
+    V2,
+}
 
 /// Types of values, and of those in the value of TLS.
 const ALPN: u8 = 0x01;
@@ -28,7 +38,7 @@ const UNSPECIFIED: u32 = 1;
 const REVOKED: u32 = 23;
 
 /// The header for the session; empty without one.
-pub(super) fn proxy_header(s: &StreamSession, version: ProxyProtocol) -> Vec<u8> {
+pub(crate) fn proxy_header(s: &StreamSession, version: ProxyProtocol) -> Vec<u8> {
     let mut header = Vec::new();
     match version {
         ProxyProtocol::Off => {}

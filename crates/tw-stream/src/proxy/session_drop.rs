@@ -14,9 +14,9 @@ use tw_rt::Deadline;
 use tw_upstream::{Group, PeerId, PeerStatus};
 
 use super::settings::ProxySettings;
-use crate::application::StreamLoop;
 use crate::protocol::Stream;
 use crate::session::StreamSession;
+use crate::stream_loop::StreamLoop;
 
 /// Interval in which the group is looked at.
 // DIFF(nginx): a session ends within a second, also one on which nothing happens.
@@ -54,9 +54,8 @@ async fn peer_is_gone(event_loop: &StreamLoop, group: &UpstreamGroup<Stream>, pe
 
 /// The group of this name in the newest configuration.
 fn current(event_loop: &StreamLoop, group: &UpstreamGroup<Stream>) -> Arc<Group> {
-    let generation = event_loop.generation();
-    let groups =
-        group.is_named.then(|| configured_groups::<Stream>(&generation.process.shared_objects)).flatten();
+    let process = event_loop.process();
+    let groups = group.is_named.then(|| configured_groups::<Stream>(&process.shared_objects)).flatten();
     let known = groups.and_then(|groups| groups.find(group.peers.name()).cloned());
     known.map_or_else(|| group.peers.clone(), |known| known.peers.clone())
 }

@@ -12,9 +12,10 @@ use tw_core::reach::Reach;
 use tw_core::vars::Template;
 use tw_net::ConnectOptions;
 
-use super::proxy_header::proxy_header;
 use crate::protocol::Stream;
 use crate::session::StreamSession;
+
+pub use super::proxy_header::ProxyProtocol;
 
 /// Directives as written, but `proxy_pass`.
 #[derive(Default)]
@@ -55,17 +56,6 @@ pub struct RawProxy {
     pub download_rate: Setting<Word>,
 }
 
-/// PROXY protocol header for upstream servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProxyProtocol {
-    /// None.
-    Off,
-    /// Version 1.
-    V1,
-    /// Version 2.
-    V2,
-}
-
 /// Settings of the proxy.
 pub struct ProxySettings {
     pub(super) connect_timeout: Duration,
@@ -101,7 +91,7 @@ pub(super) struct RetryPolicy {
 
 impl ProxySettings {
     /// PROXY protocol header that upstream servers get.
-    pub(super) fn proxy_protocol(&self) -> ProxyProtocol {
+    pub(crate) fn proxy_protocol(&self) -> ProxyProtocol {
         match self.proxy_protocol {
             ProxyProtocol::V1 if self.proxy_protocol_v2 => ProxyProtocol::V2,
             written => written,
@@ -155,11 +145,6 @@ impl ProxySettings {
     /// TLS of the connections for `s` to a server called `host`; `None` without `proxy_ssl`.
     pub(crate) fn tls(&self, s: &StreamSession, host: &[u8]) -> Option<UpstreamTls> {
         self.tls.for_host(s, host)
-    }
-
-    /// PROXY protocol header for `s`; empty without one.
-    pub(crate) fn proxy_header(&self, s: &StreamSession) -> Vec<u8> {
-        proxy_header(s, self.proxy_protocol())
     }
 
     /// `proxy_connect_timeout`
