@@ -5,7 +5,7 @@
 //!   └─ LastCr ─ (end of the fields)
 //! ```
 
-use super::Span;
+use super::span::Span;
 use crate::known::Known;
 use crate::scan;
 

@@ -1,6 +1,6 @@
 //! Fields of a head as slices of its buffer, with one slot for each known name.
 
-use super::Span;
+use super::span::Span;
 use crate::known::{KNOWN_COUNT, Known};
 
 /// One field.

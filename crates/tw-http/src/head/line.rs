@@ -7,7 +7,8 @@
 //!                                                      └─ Literal ─ Port
 //! ```
 
-use super::{HeadError, Span};
+use super::HeadError;
+use super::span::Span;
 use crate::method::{Method, Version};
 use crate::scan;
 

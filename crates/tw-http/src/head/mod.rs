@@ -18,10 +18,12 @@ pub(crate) mod field_list;
 mod line;
 mod list;
 mod parse;
+mod span;
 
 pub(crate) use error::PeerBytes;
 pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
 pub use list::{Content, ListSize, PseudoFields};
+pub(crate) use span::Span;
 
 use crate::known::Known;
 use crate::method::{Method, Version};
@@ -84,38 +86,6 @@ pub enum Framing {
     Length(u64),
     /// `Transfer-Encoding: chunked`.
     Chunked,
-}
-
-/// A piece of the buffer, counted from the first byte of the head.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl Span {
-    pub(crate) const NOTHING: Span = Span { start: 0, end: 0 };
-
-    /// Offsets beyond 4 GiB cannot be: the limits of a head are far below.
-    #[inline]
-    pub(crate) fn new(start: usize, end: usize) -> Self {
-        Span { start: start as u32, end: end as u32 }
-    }
-
-    #[inline]
-    pub(crate) const fn start(self) -> usize {
-        self.start as usize
-    }
-
-    #[inline]
-    pub(crate) const fn end(self) -> usize {
-        self.end as usize
-    }
-
-    #[inline]
-    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
-        bytes.get(self.start as usize..self.end as usize).unwrap_or(b"")
-    }
 }
 
 /// Parts of the request line, and of the fields that are about the connection and the body.

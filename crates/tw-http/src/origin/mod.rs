@@ -20,6 +20,7 @@
 
 mod body;
 mod error;
+mod error_text;
 mod framing;
 mod parse;
 mod request;
@@ -27,7 +28,8 @@ mod status_line;
 mod trailer;
 
 pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
-pub use error::{DuplicateText, OriginError, OriginErrorText, other_protocol};
+pub use error::OriginError;
+pub use error_text::{DuplicateText, OriginErrorText, other_protocol};
 pub use framing::ResponseFraming;
 pub use parse::{HeadStart, is_single};
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
