@@ -1,7 +1,7 @@
 //! Escapes of HTML, JavaScript, CSS and ANSI C.
 
 use super::decode::narrow;
-use super::{Transformed, compared, hex_digit, hex_pair};
+use super::transformed::{Transformed, compared, hex_digit, hex_pair};
 
 /// `htmlEntityDecode`
 pub(super) fn html_entities(value: &[u8], out: &mut Vec<u8>) -> Transformed {

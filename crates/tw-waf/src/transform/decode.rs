@@ -1,6 +1,6 @@
 //! Decoding and encoding: percent-encoding, base64, hexadecimal digits, UTF-8.
 
-use super::{Transformed, compared, hex_digit, hex_pair};
+use super::transformed::{Transformed, compared, hex_digit, hex_pair};
 
 /// `urlDecode`
 pub(super) fn url(value: &[u8], out: &mut Vec<u8>) -> Transformed {

@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
-use super::{Transformed, compared};
+use super::transformed::{Transformed, compared};
 
 /// `md5`
 pub(super) fn md5(value: &[u8], out: &mut Vec<u8>) -> Transformed {

@@ -8,15 +8,9 @@ pub(crate) mod decode;
 mod digest;
 mod path;
 mod space;
+mod transformed;
 
-/// Transformed of a transformation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transformed {
-    /// The value stays as it is; the buffer has no meaning.
-    Same,
-    /// The buffer has the new value.
-    Changed,
-}
+pub(crate) use self::transformed::Transformed;
 
 type Apply = fn(&[u8], &mut Vec<u8>) -> Transformed;
 
@@ -106,24 +100,6 @@ impl Transformer {
         }
         if is_changed { &self.current } else { value }
     }
-}
-
-/// Value of a hexadecimal digit.
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
-}
-
-/// Value of two hexadecimal digits at the beginning of `text`.
-fn hex_pair(text: &[u8]) -> Option<u8> {
-    match text {
-        [high, low, ..] => Some(hex_digit(*high)? << 4 | hex_digit(*low)?),
-        _ => None,
-    }
-}
-
-/// Transformed of a result that is compared with the value.
-fn compared(value: &[u8], out: &[u8]) -> Transformed {
-    if value == out { Transformed::Same } else { Transformed::Changed }
 }
 
 #[cfg(test)]

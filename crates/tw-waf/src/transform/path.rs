@@ -1,6 +1,6 @@
 //! Paths without `.`, `..` and doubled slashes.
 
-use super::{Transformed, compared};
+use super::transformed::{Transformed, compared};
 
 /// `normalizePath`
 pub(super) fn normalize(value: &[u8], out: &mut Vec<u8>) -> Transformed {

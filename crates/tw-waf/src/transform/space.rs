@@ -1,6 +1,6 @@
 //! Letter case, white space, comments and null bytes.
 
-use super::{Transformed, compared};
+use super::transformed::{Transformed, compared};
 
 /// White space of these transformations.
 fn is_space(byte: u8) -> bool {
