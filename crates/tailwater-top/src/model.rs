@@ -21,11 +21,6 @@ use change::Change;
 
 use crate::source::Snapshot;
 
-/// A percentile that is shown of latencies.
-const P99: f64 = 0.99;
-/// Median.
-const P50: f64 = 0.5;
-
 /// Everything that is shown of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {

@@ -3,6 +3,12 @@
 use crate::source::Snapshot;
 use crate::source::snapshot::Spans;
 
+/// A percentile that is shown of latencies.
+pub(super) const P99: f64 = 0.99;
+
+/// Median.
+pub(super) const P50: f64 = 0.5;
+
 /// Identifies a process: a new one has counted from 0.
 const START: &str = "process_start_time_seconds";
 

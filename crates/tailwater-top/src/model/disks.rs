@@ -1,7 +1,6 @@
 //! Thread pools, and the devices that they read and write.
 
-use super::change::share;
-use super::{Change, P50, P99};
+use super::change::{Change, P50, P99, share};
 
 /// A pool or a device.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! Event loops.
 
-use super::{Change, P99};
+use super::change::{Change, P99};
 use crate::format::span;
 use crate::source::snapshot::Stall;
 

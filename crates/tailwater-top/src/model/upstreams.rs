@@ -1,6 +1,6 @@
 //! Upstream servers of both protocols.
 
-use super::{Change, P99};
+use super::change::{Change, P99};
 
 /// One address of a group.
 #[derive(Debug, Clone, PartialEq)]
