@@ -2,6 +2,7 @@
 //! test, so `cargo test --workspace` is enough to check them.
 
 mod bans;
+mod circles;
 mod code;
 mod commands;
 mod conflicts;
@@ -11,6 +12,7 @@ mod edges;
 mod fs_homes;
 mod language;
 mod links;
+mod modules;
 mod rooms;
 mod size;
 mod tree;
@@ -56,6 +58,7 @@ impl Finding {
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     edges::check,
     rooms::check,
+    circles::check,
     unsafe_code::check,
     fs_homes::check,
     bans::check,

@@ -7,15 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
-use super::tree::{File, Tree};
+use super::modules::{Mention, Modules};
+use super::tree::Tree;
 
 const MAP: &str = "docs/dependencies.md";
 const FENCE: &str = "```rooms ";
 const EXCEPTION: &str = "up: ";
-/// Re-exports that are followed from one name to its module.
-const MAX_HOPS: usize = 8;
-
-type Path = Vec<String>;
 
 /// Rooms of one crate.
 #[derive(Debug, Default)]
@@ -24,14 +21,6 @@ struct Rooms {
     layers: BTreeMap<String, (String, usize)>,
     /// Admitted uses upwards.
     exceptions: BTreeMap<(String, String), usize>,
-}
-
-/// Modules of one crate, by their path without `crate`.
-#[derive(Debug, Default)]
-struct Modules<'a> {
-    files: BTreeMap<Path, &'a File>,
-    /// Names that a module has from elsewhere.
-    imports: BTreeMap<Path, BTreeMap<String, Path>>,
 }
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -46,7 +35,7 @@ fn check_crate(tree: &Tree, name: &str, rooms: &Rooms) -> Vec<Finding> {
     let modules = Modules::of(tree, name);
     let mut findings = Vec::new();
     let mut up: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-    for (path, file) in &modules.files {
+    for (path, file) in modules.iter() {
         // The root declares everything.
         if path.is_empty() {
             continue;
@@ -55,7 +44,7 @@ fn check_crate(tree: &Tree, name: &str, rooms: &Rooms) -> Vec<Finding> {
             findings.push(Finding::error(&file.path, 0, format!("{MAP} lists no room for it")));
             continue;
         };
-        for target in modules.used_by(path) {
+        for target in modules.used_by(path, |mention| mention != Mention::Child) {
             if let Some((other, below)) = rooms.of(&target)
                 && other != room
                 && below <= layer
@@ -139,146 +128,6 @@ fn parse_exception(text: &str) -> ((String, String), usize) {
     let (pair, count) = text.rsplit_once(' ').unwrap_or((text, ""));
     let (from, to) = pair.split_once('→').unwrap_or((pair, ""));
     ((from.trim().to_owned(), to.trim().to_owned()), count.parse().unwrap_or(0))
-}
-
-impl<'a> Modules<'a> {
-    fn of(tree: &'a Tree, name: &str) -> Self {
-        let prefix = format!("crates/{name}/src/");
-        let mut modules = Self::default();
-        for file in tree.rust() {
-            let Some(path) = file.path.strip_prefix(&prefix).and_then(|path| path.strip_suffix(".rs")) else {
-                continue;
-            };
-            let mut path: Path = path.split('/').map(str::to_owned).collect();
-            if path.iter().any(|part| part == "tests") {
-                continue;
-            }
-            if path.last().is_some_and(|last| last == "mod" || (last == "lib" && path.len() == 1)) {
-                path.pop();
-            }
-            modules.files.insert(path, file);
-        }
-        let imports = modules.files.iter().map(|(module, file)| {
-            let names = paths(file, module).into_iter().filter_map(|path| Some((path.last()?.clone(), path)));
-            (module.clone(), names.collect())
-        });
-        modules.imports = imports.collect();
-        modules
-    }
-
-    /// Modules other than itself that a module names.
-    fn used_by(&self, module: &Path) -> BTreeSet<Path> {
-        let named = self.files.get(module).map(|file| paths(file, module)).unwrap_or_default();
-        named.iter().map(|path| self.home(path)).filter(|home| home != module).collect()
-    }
-
-    /// The module in which the item at `path` is written.
-    fn home(&self, path: &[String]) -> Path {
-        let mut path = path.to_owned();
-        for _ in 0..MAX_HOPS {
-            let len = (0..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len])).unwrap_or(0);
-            let (module, rest) = path.split_at(len);
-            let import = rest.first().and_then(|name| self.imports.get(module)?.get(name));
-            match import {
-                Some(import) if !import.starts_with(&path[..=len]) => {
-                    path = import.iter().chain(&rest[1..]).cloned().collect();
-                }
-                _ => break,
-            }
-        }
-        let len = (0..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len])).unwrap_or(0);
-        path.truncate(len);
-        path
-    }
-}
-
-/// All paths of this crate in the code of a module, from the root.
-fn paths(file: &File, module: &[String]) -> Vec<Path> {
-    let code: String = file.lines().filter(|line| !line.is_test).flat_map(|line| [line.code, "\n"]).collect();
-    let tokens = tokens(&code);
-    let mut paths = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let is_start = matches!(tokens[at], "crate" | "super" | "self")
-            && tokens.get(at + 1) == Some(&"::")
-            && (at == 0 || tokens[at - 1] != "::");
-        if is_start {
-            at = read_tree(&tokens, at, &[], module, &mut paths);
-        } else {
-            at += 1;
-        }
-    }
-    paths
-}
-
-/// Reads a path or a tree of paths from `at`, and returns the offset after it.
-fn read_tree(
-    tokens: &[&str],
-    mut at: usize,
-    prefix: &[String],
-    module: &[String],
-    paths: &mut Vec<Path>,
-) -> usize {
-    let mut path = prefix.to_owned();
-    loop {
-        match tokens.get(at).copied() {
-            Some("crate") => path.clear(),
-            Some("self") if path.is_empty() && prefix.is_empty() => path = module.to_owned(),
-            Some("self") => {}
-            Some("super") => {
-                if path.is_empty() && prefix.is_empty() {
-                    path = module.to_owned();
-                }
-                path.pop();
-            }
-            Some("{") => {
-                at += 1;
-                while at < tokens.len() && tokens[at] != "}" {
-                    at = if tokens[at] == "," { at + 1 } else { read_tree(tokens, at, &path, module, paths) };
-                }
-                return at + 1;
-            }
-            Some(name) if is_name(name) => path.push(name.to_owned()),
-            _ => {
-                paths.push(path);
-                return at + 1;
-            }
-        }
-        at += 1;
-        if tokens.get(at) != Some(&"::") {
-            paths.push(path);
-            // An alias belongs to the path.
-            let is_renamed = tokens.get(at) == Some(&"as");
-            return if is_renamed { at + 2 } else { at };
-        }
-        at += 1;
-    }
-}
-
-fn is_name(token: &str) -> bool {
-    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Names, `::`, and every other character by itself.
-fn tokens(code: &str) -> Vec<&str> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut tokens = Vec::new();
-    let mut rest = code;
-    while let Some(first) = rest.chars().next() {
-        let len = if is_part(first) {
-            rest.find(|c| !is_part(c)).unwrap_or(rest.len())
-        } else if rest.starts_with("::") {
-            2
-        } else {
-            first.len_utf8()
-        };
-        let (token, behind) = rest.split_at(len);
-        if !first.is_whitespace() {
-            tokens.push(token);
-        }
-        rest = behind;
-    }
-    tokens
 }
 
 #[cfg(test)]
