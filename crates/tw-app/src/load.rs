@@ -131,3 +131,22 @@ impl ProtocolBlocks for AppBlocks {
         Some(LoadedBlocks { parts, assemble })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_all_protocols_have_one_record_in_each_context() {
+        let all: Vec<DirectiveInfo> = structure_directives().collect();
+        for name in ["http", "stream", "mail", "server", "upstream", "location", "fleet"] {
+            assert!(all.iter().any(|info| info.name == name), "{name}");
+        }
+        for (at, info) in all.iter().enumerate() {
+            let is_again =
+                |other: &&DirectiveInfo| other.name == info.name && other.contexts & info.contexts != 0;
+            let again = all[at + 1..].iter().find(is_again);
+            assert!(again.is_none(), "{} stands twice in one context", info.name);
+        }
+    }
+}

@@ -396,3 +396,30 @@ impl Drop for DatagramClient {
         self.sessions.queued.set(self.sessions.queued.get() - queued);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_is_known_by_all_its_addresses() {
+        let inet = |text: &str| Addr::Inet(text.parse().unwrap());
+        let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
+        let ip = |text: &str| text.parse::<IpAddr>().ok();
+        let key =
+            |listen: &str, client: &str, local: &str| SessionKey::new(&inet(listen), peer(client), ip(local));
+        let known = key("0.0.0.0:53", "192.0.2.9:5000", "192.0.2.1");
+        assert!(known.is_some() && known == key("0.0.0.0:53", "192.0.2.9:5000", "192.0.2.1"));
+        for (listen, client, local) in [
+            ("0.0.0.0:54", "192.0.2.9:5000", "192.0.2.1"),
+            ("0.0.0.0:53", "192.0.2.9:5001", "192.0.2.1"),
+            ("0.0.0.0:53", "192.0.2.8:5000", "192.0.2.1"),
+            ("0.0.0.0:53", "192.0.2.9:5000", "192.0.2.2"),
+            ("0.0.0.0:53", "192.0.2.9:5000", ""),
+        ] {
+            assert!(known != key(listen, client, local), "{listen} {client} {local}");
+        }
+        // Each datagram of a Unix socket without a name is a session.
+        assert!(SessionKey::new(&Addr::Unix(None), None, None).is_none());
+    }
+}

@@ -192,3 +192,46 @@ impl LogPlan<StreamSession> for Plan {
         self.loggers.push(Box::new(logger));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handler with the name of its module.
+    struct Handler(&'static str);
+
+    impl ContentHandler for Handler {
+        fn serve<'a>(&'a self, _: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
+            Box::pin(async { SessionStatus::OK })
+        }
+
+        fn explain(&self) -> Vec<(&'static str, String)> {
+            vec![("module", self.0.to_owned())]
+        }
+    }
+
+    impl PrereadHandler for Handler {
+        fn preread(&self, _: &mut StreamSession) -> PrereadStep {
+            PrereadStep::Pass
+        }
+    }
+
+    #[test]
+    fn plan_names_the_modules_of_its_handlers() {
+        let mut plan = Plan::default();
+        plan.install("off", |_| {});
+        plan.install("first", |plan| {
+            plan.add_preread(Arc::new(Handler("first")));
+            plan.set_content(Arc::new(Handler("first")));
+        });
+        plan.install("second", |plan| plan.set_content(Arc::new(Handler("second"))));
+        plan.install("third", |plan| plan.add_preread(Arc::new(Handler("third"))));
+        let [preaccess, access, preread] = plan.modules.before_content();
+        assert_eq!((preaccess.1, access.1), (&[][..], &[][..]));
+        assert_eq!(preread, ("preread", &["first", "third"][..]));
+        assert_eq!(plan.modules.content, Some("second"), "of several modules the last holds");
+        let explained = plan.content.map(|content| content.explain());
+        assert_eq!(explained, Some(vec![("module", "second".to_owned())]));
+        assert_eq!((plan.preread.len(), plan.loggers.len()), (2, 0));
+    }
+}

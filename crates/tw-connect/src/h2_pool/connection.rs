@@ -225,3 +225,64 @@ pub(super) enum ResponseState {
     Coming,
     Over,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(keepalive: KeepaliveSettings) -> Rc<H2Connection> {
+        Rc::new(H2Connection {
+            peer: PeerId(1),
+            to: Addr::Unix(None),
+            options: ConnectOptions::default(),
+            list_size: 4096,
+            is_secured: false,
+            keepalive,
+            state: RefCell::new(ConnectionState::Opening),
+            fate: Availability::Useful.into(),
+            permits: 0.into(),
+            requests: 0.into(),
+            answered: 0.into(),
+            resets: 0.into(),
+            unwanted: 0.into(),
+            opened: tw_rt::clock::now(),
+            waiting: RefCell::default(),
+            life: RefCell::default(),
+        })
+    }
+
+    #[test]
+    fn half_of_the_allowed_resets_retire_a_connection() {
+        let connection = connection(KeepaliveSettings::USUAL);
+        (1..RESETS_MAX / 2).for_each(|_| connection.count_end(ResponseState::Coming));
+        assert_eq!(connection.capacity(), STREAMS_MAX);
+        // A complete response makes up for one that was reset.
+        connection.count_end(ResponseState::Over);
+        connection.count_end(ResponseState::Coming);
+        assert_eq!(connection.capacity(), STREAMS_MAX);
+        connection.count_end(ResponseState::Coming);
+        assert_eq!(connection.capacity(), 0);
+    }
+
+    #[test]
+    fn last_request_of_a_connection_retires_it() {
+        let connection = connection(KeepaliveSettings { requests: 2, ..KeepaliveSettings::USUAL });
+        let first = connection.lease();
+        assert_eq!((connection.capacity(), connection.permits.get()), (STREAMS_MAX, 1));
+        let second = connection.lease();
+        assert_eq!((connection.capacity(), connection.permits.get()), (0, 2));
+        drop(first);
+        assert!(!connection.is_idle());
+        drop(second);
+        assert!(connection.is_idle());
+    }
+
+    #[test]
+    fn closed_connection_has_no_room_and_keeps_the_first_reason() {
+        let connection = connection(KeepaliveSettings::USUAL);
+        connection.close(Some("shutdown"));
+        connection.close(None);
+        assert_eq!((connection.capacity(), connection.close_reason()), (0, Some("shutdown")));
+        assert!(!connection.can_send());
+    }
+}

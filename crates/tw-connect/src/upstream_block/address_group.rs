@@ -127,3 +127,26 @@ pub(super) fn unresolved(host: &str, word: &Word) -> ConfError {
     let message = format!("the host name \"{host}\" has no address now");
     ConfError::notice(message).at(word.span).hint("requests to it fail until it has one")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_no_name_server() {
+        for (text, expected) in [
+            ("192.0.2.1", true),
+            ("192.0.2.1:80", true),
+            ("[2001:db8::1]", true),
+            ("[2001:db8::1]:80", true),
+            ("unix:/run/app.sock", true),
+            ("UNIX:/run/app.sock", true),
+            ("example.com", false),
+            ("example.com:80", false),
+            ("[example.com]:80", false),
+            ("", false),
+        ] {
+            assert_eq!(is_address(text), expected, "{text}");
+        }
+    }
+}
