@@ -37,14 +37,14 @@ pub fn update(
             Condition { kind: "Accepted", is_true: true, reason: "Accepted", message: String::new() };
         let conditions = conditions(&class.status["conditions"], &[accepted], class.generation);
         let status = json!({ "conditions": conditions });
-        writer.write(("v1", "gatewayclasses"), &class.metadata, &class.status, status)?;
+        writer.write("v1", "gatewayclasses", &class.metadata, &class.status, status)?;
     }
     let options = SiteOptions { unavailable: verdicts.unavailable(), ..options.clone() };
     let attachment = attach(snapshot, &options);
     for state in &attachment.gateways {
         let status = writer.gateway(state, addresses);
         let gateway = &state.gateway;
-        writer.write(("v1", "gateways"), &gateway.metadata, &gateway.status, status)?;
+        writer.write("v1", "gateways", &gateway.metadata, &gateway.status, status)?;
     }
     let mut attached = BTreeMap::new();
     for state in &attachment.routes {
@@ -58,7 +58,7 @@ pub fn update(
         };
         let status = writer.route(&route.status, attached.get(&route.owner()).copied());
         if let Some(status) = status {
-            writer.write((&route.api_version, plural), &route.metadata, &route.status, status)?;
+            writer.write(&route.api_version, plural, &route.metadata, &route.status, status)?;
         }
     }
     Ok(())
@@ -162,7 +162,8 @@ impl Writer<'_> {
 
     fn write(
         &self,
-        (version, plural): (&str, &str),
+        version: &str,
+        plural: &str,
         metadata: &Metadata,
         old: &Value,
         status: Value,

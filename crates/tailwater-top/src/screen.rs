@@ -117,7 +117,8 @@ fn tables(canvas: &mut Canvas<'_>, app: &mut App, theme: Theme) {
     let page = usize::from(canvas.room().saturating_sub(1));
     let offset = app.scroll(table.rows.len(), page);
     let selected = app.selected(table.rows.len());
-    rows(canvas, app, (app.pane, &table), (offset, Some(selected)), theme);
+    let view = TableView { pane: app.pane, table: &table, first: offset, selected: Some(selected) };
+    rows(canvas, app, &view, theme);
     for steps in 1..Pane::ALL.len() as isize {
         let pane = app.pane.step(steps);
         if canvas.room() < TABLE_LINES_MIN {
@@ -126,18 +127,23 @@ fn tables(canvas: &mut Canvas<'_>, app: &mut App, theme: Theme) {
         let Some(table) = app.sorted_table(pane) else { return };
         canvas.put(Line::default());
         canvas.put(Line::styled(format!(" {}", pane.title()), theme.strong()));
-        rows(canvas, app, (pane, &table), (0, None), theme);
+        rows(canvas, app, &TableView { pane, table: &table, first: 0, selected: None }, theme);
     }
 }
 
-/// Headings and rows of a table, from row `first` on.
-fn rows(
-    canvas: &mut Canvas<'_>,
-    app: &App,
-    (pane, table): (Pane, &Table),
-    (first, selected): (usize, Option<usize>),
-    theme: Theme,
-) {
+/// Part of a table that is shown.
+struct TableView<'a> {
+    pane: Pane,
+    table: &'a Table,
+    /// First row that is shown.
+    first: usize,
+    /// Row that is selected, if the table is.
+    selected: Option<usize>,
+}
+
+/// Headings and rows of a table.
+fn rows(canvas: &mut Canvas<'_>, app: &App, view: &TableView<'_>, theme: Theme) {
+    let TableView { pane, table, first, selected } = *view;
     let layout = table.layout(canvas.area.width);
     let sorted = app.sorting(pane).column;
     let heading = |(text, column, _): (String, usize, Tone)| {

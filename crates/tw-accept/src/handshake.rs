@@ -140,7 +140,7 @@ pub(crate) async fn client_certificate<H: TlsHost>(
     let mut revocation = RevocationStatus::Good;
     if let (Verdict::Good, Some(ocsp)) = (verdict, &clients.ocsp) {
         let client = pending.host.ocsp_client(server);
-        let checked = ocsp.check(&client, (&chain, &clients.trust), now);
+        let checked = ocsp.check(&client, &chain, &clients.trust, now);
         let (found, why) = pending.in_time(checked).await?;
         revocation = found;
         if let Some(why) = why {

@@ -14,7 +14,8 @@ pub(crate) fn of_quic(
     facts: TlsFacts,
     is_early: Rc<Cell<bool>>,
     client: Option<ClientCertificate>,
-    (offered, scheme): (ClientHelloInfo, Option<SignatureScheme>),
+    offered: ClientHelloInfo,
+    scheme: Option<SignatureScheme>,
 ) -> TlsInfo {
     let TlsFacts { server_name, protocol, suite, group, is_resumed, client_chain: _, client_scheme: _ } =
         facts;

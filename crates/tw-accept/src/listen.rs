@@ -341,7 +341,7 @@ impl ServersByAddress {
                     added(at, listen);
                     let members = &table.servers[at].members;
                     let written = |id: ServerId| server(id).names();
-                    names[at].add_server(id, members, written, address, (sources, &mut *diagnostics));
+                    names[at].add_server(id, members, written, address, sources, &mut *diagnostics);
                 }
             }
         }

@@ -53,7 +53,7 @@ pub(crate) fn by_lifetime(begin: u64, end: u64, luck: f64) -> u64 {
 }
 
 /// Returns the time to replace it within the authority's window (RFC 9773, section 4.2), before it expires.
-pub(crate) fn by_window((start, end): (u64, u64), over: u64, luck: f64) -> u64 {
+pub(crate) fn by_window(start: u64, end: u64, over: u64, luck: f64) -> u64 {
     (start + scale(end.saturating_sub(start), luck)).min(over)
 }
 
@@ -106,8 +106,8 @@ mod tests {
         ] {
             assert_eq!(by_lifetime(begin, end, luck), expected, "{begin} {end} {luck}");
         }
-        assert_eq!(by_window((100, 200), 1000, 0.5), 150);
-        assert_eq!(by_window((100, u64::MAX), 1000, 0.9), 1000);
+        assert_eq!(by_window(100, 200, 1000, 0.5), 150);
+        assert_eq!(by_window(100, u64::MAX, 1000, 0.9), 1000);
     }
 
     #[test]

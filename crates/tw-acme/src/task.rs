@@ -378,8 +378,8 @@ impl Task {
             Err(error) => Err(error),
         };
         let after = match said {
-            Ok((window, after)) => {
-                plan.renew = by_window(window, end, luck());
+            Ok(((from, to), after)) => {
+                plan.renew = by_window(from, to, end, luck());
                 renewal_info_interval(after)
             }
             Err(error) => {

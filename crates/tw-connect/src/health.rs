@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tw_core::event_loop::LoopShare;
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_log::{ErrorLog, Level};
@@ -83,17 +84,17 @@ impl fmt::Display for CheckFailure {
     }
 }
 
-/// Runs the checks of the groups of a generation that fall to loop `index` of `loops`. `checks` finds those of a group; one without is not
+/// Runs the checks of the groups of a generation that are in the `share` of a loop. `checks` finds those of a group; one without is not
 /// checked any more. Ends if a task of one of them panics.
 pub async fn run<P: ConnectingProtocol, C: GroupChecks>(
     objects: &SharedObjects,
     generation: u64,
-    (index, loops): (usize, usize),
+    share: LoopShare,
     checks: impl Fn(&Group) -> Option<C>,
 ) {
     let mut own = Vec::new();
     for (nth, group) in shared_groups::<P>(objects).enumerate() {
-        if nth % loops != index {
+        if !share.has(nth) {
             continue;
         }
         match checks(group) {

@@ -199,12 +199,13 @@ pub fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     server: (S, Bytes),
     limits: RelayLimits,
 ) -> impl Future<Output = Relayed> {
-    let (to_client, to_server) = (client.0, server.0);
+    let (from_client, client_early) = client;
+    let (from_server, server_early) = server;
     let (size, closes) = (limits.size, limits.ending == RelayEnding::Either);
     let up = DirectionLimits { size, patience: limits.server, rate: limits.client_rate, closes };
     let down = DirectionLimits { size, patience: limits.client, rate: limits.server_rate, closes };
-    let mut up = Direction::new(RelaySide::Client, client, to_server, up);
-    let mut down = Direction::new(RelaySide::Server, server, to_client, down);
+    let mut up = Direction::new(RelaySide::Client, from_client, client_early, from_server, up);
+    let mut down = Direction::new(RelaySide::Server, from_server, server_early, from_client, down);
     let mut deadline = Deadline::new();
     let mut first_byte = None;
     let (idle, ending) = (limits.idle, limits.ending);
@@ -355,7 +356,7 @@ impl RelaySide {
 }
 
 impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
-    fn new(source: RelaySide, (from, early): (F, Bytes), to: T, limits: DirectionLimits) -> Self {
+    fn new(source: RelaySide, from: F, early: Bytes, to: T, limits: DirectionLimits) -> Self {
         let DirectionLimits { size, patience, rate, closes } = limits;
         // Bytes read before the relay began count for the rate, too.
         let rate = rate.map(|rate| Box::new(ReadRate::new(rate, early.len())));

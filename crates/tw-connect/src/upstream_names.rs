@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use tw_core::event_loop::LoopShare;
 use tw_disk::Pool;
 use tw_log::{ErrorLog, Level};
 use tw_rt::watch::Subject;
@@ -72,15 +73,15 @@ pub async fn ensure_addresses(
     }
 }
 
-/// Asks for the names of servers when they are due, for those of `groups` that fall to loop `index` of `loops`. Logs what a reload
+/// Asks for the names of servers when they are due, for those of `groups` that are in the `share` of a loop. Logs what a reload
 /// has undone in them. Never ends by itself.
 pub async fn refresh_names<P: ConnectingProtocol>(
     groups: &[Arc<UpstreamGroup<P>>],
-    (index, loops): (usize, usize),
+    share: LoopShare,
     pool: &Pool,
     log: &ErrorLog,
 ) {
-    let groups: Vec<_> = groups.iter().skip(index % loops).step_by(loops).collect();
+    let groups: Vec<_> = groups.iter().skip(share.index % share.loops).step_by(share.loops).collect();
     for group in &groups {
         log_undone(group, log);
     }

@@ -294,7 +294,8 @@ impl<S: Session> TlsDirectives<S> {
         if is_dynamic(certificate, key) {
             let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
             return Ok(Some(ClientCertificate::DynamicCertificate(DynamicCertificate::new(
-                (certificate, key),
+                certificate,
+                key,
                 passwords,
                 cache,
                 cx,

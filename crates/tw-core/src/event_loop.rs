@@ -39,7 +39,7 @@ pub use connections::{
 pub use counts::{Counts, DescriptorLimit, PastStall, Reloads, Stalls, StartTime};
 pub use datagram_listener::{DatagramBuffer, DatagramListener, ReceivedDatagram};
 pub use datagram_queues::{PassOutcome, PassedDatagram};
-pub use loop_core::LoopCore;
+pub use loop_core::{LoopCore, LoopShare};
 pub use process_links::{LinkOutcome, PROCESSES_MAX, ProcessLinks};
 pub use process_packet::{PACKET_SIZE_MAX, PacketHead, read_packet};
 pub use run::run;

@@ -130,7 +130,8 @@ impl<I: Copy> ServerNames<I> {
         members: &[I],
         written: impl Fn(I) -> WrittenNames<'a>,
         address: &Addr,
-        (sources, diagnostics): (&Sources, &mut Diagnostics),
+        sources: &Sources,
+        diagnostics: &mut Diagnostics,
     ) {
         let own = written(id);
         for (at, name) in own.names.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::compare::{Difference, compare};
 use crate::excuse::{self, Excuse};
 use crate::generate::{self, AREAS, Area, FILES};
-use crate::group::Groups;
+use crate::group::{CaseOrigin, Groups};
 use crate::options::Options;
 use crate::server::{Observation, Server};
 use crate::shrink::shrink;
@@ -92,7 +92,7 @@ impl Contest {
             comparisons += pair.0.answers.len().max(1);
             let (found, excused) = self.unexcused(&pair, &case);
             excused_count += excused;
-            self.group(&case, found, (seed, area), options.budget, &mut groups)?;
+            self.group(&case, found, CaseOrigin { seed, area }, options.budget, &mut groups)?;
         }
         let seconds = began.elapsed().as_secs_f64();
         println!(
@@ -123,7 +123,7 @@ impl Contest {
         &self,
         case: &Case,
         found: Vec<Difference>,
-        (seed, area): (u64, Area),
+        origin: CaseOrigin,
         budget: usize,
         groups: &mut Groups,
     ) -> Result<(), Failure> {
@@ -160,9 +160,9 @@ impl Contest {
                 return Err(failure);
             }
             let pair = self.observe(&small)?;
-            let signature = groups.add(&key, &small, &pair, (seed, area))?;
+            let signature = groups.add(&key, &small, &pair, origin)?;
             if let Some(signature) = signature {
-                println!("differ: seed {seed}: {signature}");
+                println!("differ: seed {}: {signature}", origin.seed);
             }
         }
         Ok(())

@@ -17,6 +17,13 @@ use crate::server::{Answer, Observation};
 /// Longest value in a signature.
 const VALUE_MAX: usize = 60;
 
+/// Origin of a generated case.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CaseOrigin {
+    pub(crate) seed: u64,
+    pub(crate) area: Area,
+}
+
 /// Groups of one run, also written to a directory as they are found.
 #[derive(Debug)]
 pub(crate) struct Groups {
@@ -81,7 +88,7 @@ impl Groups {
         key: &str,
         case: &Case,
         pair: &Pair,
-        (seed, area): (u64, Area),
+        origin: CaseOrigin,
     ) -> Result<Option<String>, Failure> {
         *self.reductions.entry(key.to_owned()).or_default() += 1;
         let names: Vec<String> =
@@ -93,7 +100,7 @@ impl Groups {
         if entry.1 > 1 {
             return Ok(None);
         }
-        entry.0 = describe(&signature, case, pair, (seed, area));
+        entry.0 = describe(&signature, case, pair, origin);
         let file = self.dir.join(format!("{index:03}.md"));
         fs::write(&file, &entry.0).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(Some(signature))
@@ -101,7 +108,8 @@ impl Groups {
 }
 
 /// Text about one group.
-fn describe(signature: &str, case: &Case, (theirs, ours): &Pair, (seed, area): (u64, Area)) -> String {
+fn describe(signature: &str, case: &Case, (theirs, ours): &Pair, origin: CaseOrigin) -> String {
+    let CaseOrigin { seed, area } = origin;
     let mut text = format!(
         "## {signature}\n\nSeed {seed}, area {area:?}.\n\n```nginx\n{}```\n\n",
         node::render(&case.nodes)
@@ -182,7 +190,9 @@ mod tests {
         let dir = TempDir::new("differ-groups").unwrap();
         let mut groups = Groups::new(&dir.join("groups")).unwrap();
         let case = Case { nodes: vec![node::line("gzip on")], script: Vec::new(), exchanges: Vec::new() };
-        let mut add = |key: &str| groups.add(key, &case, &Pair::default(), (5, Area::Files)).unwrap();
+        let mut add = |key: &str| {
+            groups.add(key, &case, &Pair::default(), CaseOrigin { seed: 5, area: Area::Files }).unwrap()
+        };
         assert_eq!(add("body").unwrap(), "body [gzip]");
         assert_eq!(add("body"), None);
         assert!(add("fate").is_some());

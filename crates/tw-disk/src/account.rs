@@ -170,7 +170,7 @@ impl Account {
     }
 
     /// Adds the cost of a job that was queued at `queued`.
-    pub(crate) fn charge(&mut self, op: Op, queued: Instant, (queue_ns, service_ns): (u64, u64)) {
+    pub(crate) fn charge(&mut self, op: Op, queued: Instant, queue_ns: u64, service_ns: u64) {
         self.jobs = self.jobs.saturating_add(1);
         self.queue_ns = self.queue_ns.saturating_add(queue_ns);
         self.wait_ns = self.wait_ns.saturating_add(queue_ns).saturating_add(service_ns);
@@ -191,8 +191,8 @@ mod tests {
         let mut account = Account::hit(JobSource::of(b"/a"));
         assert!(account.is_inline());
         let now = Instant::now();
-        account.charge(Op::Open, now, (3, 4));
-        account.charge(Op::Read, now, (10, 20));
+        account.charge(Op::Open, now, 3, 4);
+        account.charge(Op::Read, now, 10, 20);
         assert!(!account.is_inline());
         assert_eq!((account.jobs(), account.queue().as_nanos(), account.wait().as_nanos()), (2, 13, 37));
     }
@@ -201,14 +201,14 @@ mod tests {
     fn waits_are_recorded_on_request_up_to_a_limit() {
         let now = Instant::now();
         let mut silent = Account::hit(JobSource::NONE);
-        silent.charge(Op::Open, now, (1, 2));
+        silent.charge(Op::Open, now, 1, 2);
         assert!(silent.waits().is_empty() && silent.part(JobClass::Hit, JobSource::NONE).waits.is_none());
         let mut account = Account::hit(JobSource::NONE);
         account.record_waits(2);
-        account.charge(Op::Open, now, (1, 2));
+        account.charge(Op::Open, now, 1, 2);
         let mut part = account.part(JobClass::Fill, JobSource::NONE);
-        part.charge(Op::Read, now, (3, 4));
-        part.charge(Op::Stat, now, (5, 6));
+        part.charge(Op::Read, now, 3, 4);
+        part.charge(Op::Stat, now, 5, 6);
         account.add_part(&part);
         let ops: Vec<_> = account.waits().iter().map(|wait| (wait.op, wait.service.as_nanos())).collect();
         assert_eq!(ops, [(Op::Open, 2), (Op::Read, 4)]);

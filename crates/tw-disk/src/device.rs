@@ -124,7 +124,8 @@ impl Device {
     fn new(
         dev: Option<u64>,
         at: usize,
-        (reads, place): (Reads, u8),
+        reads: Reads,
+        place: u8,
         faulty_path: Option<Box<[u8]>>,
     ) -> &'static Device {
         // Leaked on purpose: there are at most DEVICES_MAX of them, and every open file points to one.
@@ -160,14 +161,14 @@ impl Device {
             let at = (home + i) % DEVICES_MAX;
             let device = TABLE[at].get_or_init(|| match faulty_path() {
                 // All reads of a faulty device are jobs, as if nothing of it were in memory.
-                Some(path) => Device::new(Some(dev), at, (Reads::Job, PLACE_REMOTE), Some(path)),
-                None => Device::new(Some(dev), at, (Reads::Unknown, PLACE_UNKNOWN), None),
+                Some(path) => Device::new(Some(dev), at, Reads::Job, PLACE_REMOTE, Some(path)),
+                None => Device::new(Some(dev), at, Reads::Unknown, PLACE_UNKNOWN, None),
             });
             if device.dev == Some(dev) {
                 return device;
             }
         }
-        OTHERS.get_or_init(|| Device::new(None, DEVICES_MAX, (Reads::Job, PLACE_UNKNOWN), None))
+        OTHERS.get_or_init(|| Device::new(None, DEVICES_MAX, Reads::Job, PLACE_UNKNOWN, None))
     }
 
     /// Path in whose place the device is, if it is faulty on purpose.

@@ -101,7 +101,7 @@ impl Disk {
     }
 
     fn opened(&self, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
-        let file = File::new(handle, meta, options, (Device::of(meta.dev), self.driver.closer.clone()));
+        let file = File::new(handle, meta, options, Device::of(meta.dev), self.driver.closer.clone());
         file.inner().device.count_inline();
         file
     }

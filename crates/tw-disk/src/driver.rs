@@ -134,7 +134,7 @@ impl Driver {
 
     fn file(&self, path: &CStr, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
         let device = faults::device_of(path).unwrap_or_else(|| Device::of(meta.dev));
-        let file = File::new(handle, meta, options, (device, self.closer.clone()));
+        let file = File::new(handle, meta, options, device, self.closer.clone());
         let inner = file.inner();
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());

@@ -67,7 +67,8 @@ impl File {
         handle: Handle,
         meta: FileMeta,
         options: &OpenOptions,
-        (device, pool): (&'static Device, Option<Arc<Shared>>),
+        device: &'static Device,
+        pool: Option<Arc<Shared>>,
     ) -> Self {
         let direct = if meta.size >= options.direct_from { Direct::Wanted } else { Direct::No };
         let access_time = match &handle {
@@ -83,7 +84,7 @@ impl File {
             handle,
             meta,
             device,
-            hot: hot::Key::new(meta.dev, meta.ino, (meta.mtime_sec, meta.mtime_nsec)),
+            hot: hot::Key::new(meta.dev, meta.ino, meta.mtime_sec, meta.mtime_nsec),
             access_time,
             pool,
             is_writable: matches!(options.access, Access::ReadWrite | Access::Append),

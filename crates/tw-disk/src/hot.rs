@@ -30,7 +30,7 @@ pub(crate) struct Key(u64);
 
 impl Key {
     /// Inode numbers are used again as soon as they are free: the time of the last change tells their files apart.
-    pub(crate) fn new(dev: u64, ino: u64, (mtime_sec, mtime_nsec): (i64, u32)) -> Self {
+    pub(crate) fn new(dev: u64, ino: u64, mtime_sec: i64, mtime_nsec: u32) -> Self {
         let mtime = mtime_sec.cast_unsigned().rotate_left(32) ^ u64::from(mtime_nsec);
         Self(mix(ino ^ dev.rotate_left(32) ^ mix(mtime)))
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn remembers_regions_for_a_while() {
-        let key = Key::new(1, 4711, (10, 5));
+        let key = Key::new(1, 4711, 10, 5);
         assert_eq!(key.known(0, 1000, 5), 0);
         key.note(70_000, 100_000, 5);
         // offset, length, epoch, known
@@ -115,14 +115,14 @@ mod tests {
         }
         key.forget(140_000);
         assert_eq!(key.known(70_000, 100_000, 5), 61_072);
-        for other in [Key::new(2, 4711, (10, 5)), Key::new(1, 4711, (10, 6)), Key::new(1, 4711, (11, 5))] {
+        for other in [Key::new(2, 4711, 10, 5), Key::new(1, 4711, 10, 6), Key::new(1, 4711, 11, 5)] {
             assert_eq!(other.known(70_000, 10, 5), 0);
         }
     }
 
     #[test]
     fn epochs_wrap() {
-        let key = Key::new(1, 4712, (0, 0));
+        let key = Key::new(1, 4712, 0, 0);
         key.note(0, 1, u16::MAX);
         assert_eq!(key.known(0, 1, 0), 1);
         assert_eq!(key.known(0, 1, 1), 0);

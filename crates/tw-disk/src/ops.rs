@@ -204,7 +204,7 @@ impl Disk {
         let buf = match self.read_by_ring(account, file, offset, buf) {
             Ok(job) => {
                 let done = job.await;
-                account.charge(Op::Read, done.queued, (done.queue_ns, done.service_ns));
+                account.charge(Op::Read, done.queued, done.queue_ns, done.service_ns);
                 return done.result;
             }
             Err(ReadRefusal::Error(error)) => return Err(error),

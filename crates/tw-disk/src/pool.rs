@@ -305,7 +305,7 @@ impl Pool {
     {
         let job = Shared::submit(&self.0.shared, account, op, device, work)?;
         let done = job.await;
-        account.charge(op, done.queued, (done.queue_ns, done.service_ns));
+        account.charge(op, done.queued, done.queue_ns, done.service_ns);
         done.result
     }
 }

@@ -437,8 +437,8 @@ impl<J> Queue<J> {
 
     fn start_all(&mut self) {
         while self.running() < self.caps.slots && self.waiting > 0 {
-            let Some(key_class) = self.pick() else { return };
-            self.start(key_class);
+            let Some((key, class)) = self.pick() else { return };
+            self.start(key, class);
         }
     }
 
@@ -457,7 +457,7 @@ impl<J> Queue<J> {
         None
     }
 
-    fn start(&mut self, (key, c): (u32, usize)) {
+    fn start(&mut self, key: u32, c: usize) {
         let index = self.keys[key as usize].waiting[c].head;
         self.unwait(index);
         self.slots[index as usize].state = SlotState::Started;

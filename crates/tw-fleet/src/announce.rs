@@ -13,7 +13,7 @@ use crate::announcer::{Demands, SharedParts};
 use crate::engine::{AnnouncementReader, Engine, EngineError, Session};
 use crate::node::{Node, Role};
 use crate::peer_health::announced;
-use crate::rate_shares::{NodeCount, OtherNodes, SILENCE_MAX};
+use crate::rate_shares::{NodeCount, OtherNodes, OwnKeys, SILENCE_MAX};
 use crate::shared_rate::SharedRate;
 
 /// Time between two announcements, and between two computations of shares.
@@ -190,8 +190,8 @@ impl<E: Engine + 'static> Node<E> {
             if is_shared {
                 let own = self.announcer.own.borrow();
                 let known = own.known.get(rate.name()).unwrap_or(&none);
-                let shares =
-                    others.shares((rate.name(), rate.rate()), &keys, known, &unannounced, count, now);
+                let asked = OwnKeys { keys: &keys, announced: known, unannounced: &unannounced };
+                let shares = others.shares(rate.name(), rate.rate(), &asked, count, now);
                 rate.set_shares(|key| shares.get(&key).copied(), self.host.millis() + SHARE_TIME_MS);
             } else {
                 rate.set_shares(|_| None, 0);

@@ -48,6 +48,17 @@ pub(crate) struct NodeCount {
     pub(crate) away: u32,
 }
 
+/// Keys of a rate that are asked on this node.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnKeys<'a> {
+    /// All of them.
+    pub(crate) keys: &'a HashSet<u64>,
+    /// Demand of those that this node has announced.
+    pub(crate) announced: &'a HashMap<u64, u64>,
+    /// Keys that found no room in what this node announces.
+    pub(crate) unannounced: &'a HashSet<u64>,
+}
+
 impl OtherNodes {
     /// Other nodes, of which nothing has been heard. `saved` has the numbers of before.
     pub(crate) fn new(saved: BTreeMap<String, u32>, now: Duration) -> Self {
@@ -107,18 +118,17 @@ impl OtherNodes {
         NodeCount { all, away: all - present }
     }
 
-    /// Shares of this node of `keys`, of which it has announced the demand `own`. Keys that nobody has announced are not among them.
-    /// Demand above the whole rate counts as the whole rate, so that no node gets more by a larger number. `unannounced` has the keys that
-    /// found no room in what this node announces.
+    /// Shares of this node of its keys. Keys that nobody has announced are not among them. Demand above the whole rate counts as the whole
+    /// rate, so that no node gets more by a larger number.
     pub(crate) fn shares(
         &self,
-        (rate, per_second): (&str, u64),
-        keys: &HashSet<u64>,
-        own: &HashMap<u64, u64>,
-        unannounced: &HashSet<u64>,
+        rate: &str,
+        per_second: u64,
+        demand: &OwnKeys<'_>,
         count: NodeCount,
         now: Duration,
     ) -> HashMap<u64, RateShare> {
+        let OwnKeys { keys, announced: own, unannounced } = *demand;
         let mut demands: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for demand in self.present(rate, now) {
             // The shorter one of the two is gone through.
@@ -184,7 +194,16 @@ mod tests {
         let keys = [7].into();
         // A key that was asked less than others.
         let unannounced = if own.is_empty() { [7].into() } else { HashSet::new() };
-        others.shares(("z", 1000), &keys, &own, &unannounced, count, now).get(&7).map(|share| share.part())
+        others
+            .shares(
+                "z",
+                1000,
+                &OwnKeys { keys: &keys, announced: &own, unannounced: &unannounced },
+                count,
+                now,
+            )
+            .get(&7)
+            .map(|share| share.part())
     }
 
     fn is_near(found: Option<f64>, expected: f64) -> bool {
@@ -226,7 +245,8 @@ mod tests {
         assert!(is_near(share(&others, 0, SECOND), 0.05), "the floor");
         let count = others.count("z", SECOND, 0);
         let none = HashSet::new();
-        let new = others.shares(("z", 1000), &[7].into(), &HashMap::new(), &none, count, SECOND);
+        let asked = OwnKeys { keys: &[7].into(), announced: &HashMap::new(), unannounced: &none };
+        let new = others.shares("z", 1000, &asked, count, SECOND);
         assert!(new.is_empty(), "new demand, or little: an equal share");
         // A lying node gets no more than one that demands the whole rate, and a key that it announces twice counts
         // nothing.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
+    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, LoopShare, PassedDatagram,
     ReceivedDatagram,
 };
 
@@ -64,6 +64,7 @@ impl MailLoop {
         let generation = self.generation();
         let loops = generation.process.main.worker_count().max(1);
         let pool = generation.disks.default_disk().pool();
-        refresh_names(&generation.upstreams, (self.index, loops), pool, &generation.process.error_log).await;
+        let share = LoopShare { index: self.index, loops };
+        refresh_names(&generation.upstreams, share, pool, &generation.process.error_log).await;
     }
 }

@@ -239,11 +239,11 @@ impl Shared {
     }
 
     pub(crate) fn close(&self, code: u64, reason: Bytes) {
-        self.close_because((code, reason), ConnectionError::Closed);
+        self.close_because(code, reason, ConnectionError::Closed);
     }
 
     /// Closes the connection; tasks get this error.
-    fn close_because(&self, (code, reason): (u64, Bytes), error: ConnectionError) {
+    fn close_because(&self, code: u64, reason: Bytes, error: ConnectionError) {
         if self.end.borrow().is_none() {
             *self.close.borrow_mut() = Some((code, reason));
             self.closing.set(Closing::Ordered);
@@ -265,7 +265,7 @@ impl Shared {
     fn check_silence(&self, engine: &mut engine::Connection, now: Instant) {
         let mut watch = self.silence.get();
         if !self.has_ended() && watch.check(engine, now) {
-            self.close_because((self.drop_code.get(), Bytes::new()), ConnectionError::TimedOut);
+            self.close_because(self.drop_code.get(), Bytes::new(), ConnectionError::TimedOut);
         }
         self.silence.set(watch);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
+    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, LoopShare, PassedDatagram,
     ReceivedDatagram,
 };
 use tw_net::Addr;
@@ -151,7 +151,7 @@ impl StreamApplication {
             };
             server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled).collect::<Vec<_>>()
         });
-        keep_stapled(certificates, (self.event_loop.index, loops)).await;
+        keep_stapled(certificates, LoopShare { index: self.event_loop.index, loops }).await;
     }
 
     /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
@@ -159,12 +159,7 @@ impl StreamApplication {
         let generation = self.generation();
         let loops = generation.process.main.worker_count().max(1);
         let pool = generation.disks.default_disk().pool();
-        refresh_names(
-            &generation.upstreams,
-            (self.event_loop.index, loops),
-            pool,
-            &generation.process.error_log,
-        )
-        .await;
+        let share = LoopShare { index: self.event_loop.index, loops };
+        refresh_names(&generation.upstreams, share, pool, &generation.process.error_log).await;
     }
 }

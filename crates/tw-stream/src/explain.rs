@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use tw_accept::{find_destination, literal, local_address, no_destination};
 use tw_conf::Span;
-use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
+use tw_core::event_loop::{Counts, LoopConfiguration, LoopCore};
 use tw_core::regex::Captures;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -155,7 +155,7 @@ fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result
         }
     }
     let server = client.server();
-    lines.push(server_line(group, server, (first, &name), client.is_tls));
+    lines.push(server_line(group, server, first, &name, client.is_tls));
     let [_, _, preread] = server.plan.modules.before_content();
     lines.extend(phase_line(preread));
     lines.extend(content(server, server.plan.content.as_ref().map(|handler| handler.explain_session(&s))));
@@ -173,12 +173,7 @@ fn listen_line(address: &Addr, group: &AddressGroup, server: &Server) -> Line {
 }
 
 /// The server that a name has selected, and how.
-fn server_line(
-    group: &AddressGroup,
-    server: &Server,
-    (default, name): (&Server, &str),
-    is_tls: bool,
-) -> Line {
+fn server_line(group: &AddressGroup, server: &Server, default: &Server, name: &str, is_tls: bool) -> Line {
     let own = match &*server.settings.name {
         b"" => "without a name".to_owned(),
         own => String::from_utf8_lossy(own).into_owned(),

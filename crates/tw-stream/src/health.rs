@@ -16,6 +16,7 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
+use tw_core::event_loop::LoopShare;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
 pub use tw_upstream::HealthCheckParams;
@@ -41,7 +42,8 @@ pub(crate) async fn run(application: Rc<StreamApplication>) {
         Some(LocatedChecks { event_loop: event_loop.clone(), generation: generation.clone(), at })
     };
     let objects = &generation.process.shared_objects;
-    health::run::<Stream, _>(objects, generation.id, (event_loop.index, loops), checks).await;
+    let share = LoopShare { index: event_loop.index, loops };
+    health::run::<Stream, _>(objects, generation.id, share, checks).await;
 }
 
 /// Checks of one group.

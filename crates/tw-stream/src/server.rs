@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use tw_accept::listen::Listen;
 use tw_conf::{
-    Args, ConfError, Cx, Directive, IneffectiveDirectives, Node, STREAM, STREAM_SERVER, Setting, Span, Word,
-    record,
+    Args, ConfError, Cx, Directive, IneffectiveDirectives, Node, STREAM, STREAM_SERVER, Setting, Word, record,
 };
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
 use tw_core::load::Resolve;
-use tw_core::log::{LogTags, LogTarget, RawLogTag, SharedErrorLog};
+use tw_core::log::{LogTarget, RawLogTag};
 use tw_core::module::Settings;
 use tw_core::server_names::{ServerName, display_name};
 use tw_net::listen::SocketKind;

@@ -8,6 +8,17 @@ use crate::cluster::object::{Backend, BackendPort, EndpointSlice, ObjectName, Se
 use crate::cluster::store::Snapshot;
 use crate::quote;
 
+/// Way to the servers of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// To endpoints, over TCP.
+    Endpoints,
+    /// To endpoints, over UDP.
+    Datagrams,
+    /// To the address of the service.
+    Service,
+}
+
 /// Upstream group.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamGroup {
@@ -54,7 +65,8 @@ impl<'a> UpstreamGroups<'a> {
         by_service: bool,
         owner: &ObjectName,
     ) -> Result<String, String> {
-        let mut group = self.find(namespace, backend, (by_service, false), owner)?;
+        let mut group =
+            self.find(namespace, backend, if by_service { Reach::Service } else { Reach::Endpoints }, owner)?;
         group.0.lines = [lines, &self.common].concat();
         // Names of objects have no underscore.
         let kind = if by_service { "_service" } else { "" };
@@ -78,7 +90,12 @@ impl<'a> UpstreamGroups<'a> {
         is_datagram: bool,
         owner: &ObjectName,
     ) -> Result<String, String> {
-        let (group, port) = self.find(namespace, backend, (false, is_datagram), owner)?;
+        let (group, port) = self.find(
+            namespace,
+            backend,
+            if is_datagram { Reach::Datagrams } else { Reach::Endpoints },
+            owner,
+        )?;
         // Names of objects have no underscore.
         let kind = if is_datagram { "_udp" } else { "" };
         let key = format!("{namespace}_{}_{port}{kind}", backend.service);
@@ -91,13 +108,13 @@ impl<'a> UpstreamGroups<'a> {
         &self,
         namespace: &str,
         backend: &Backend,
-        (by_service, is_datagram): (bool, bool),
+        reach: Reach,
         owner: &ObjectName,
     ) -> Result<(UpstreamGroup, u16), String> {
         let name = ObjectName::new(namespace, &*backend.service);
         let service =
             self.snapshot.services.get(&name).ok_or_else(|| format!("service \"{name}\" is missing"))?;
-        let mut ports = service.ports.iter().filter(|port| port.is_datagram == is_datagram);
+        let mut ports = service.ports.iter().filter(|port| port.is_datagram == (reach == Reach::Datagrams));
         let port = match &backend.port {
             BackendPort::First => ports.next(),
             BackendPort::Number(number) => ports.find(|port| port.number == *number),
@@ -124,7 +141,7 @@ impl<'a> UpstreamGroups<'a> {
                 group.servers.insert(format!("{host}:{number}{resolve}"));
                 number
             }
-            (None, Some(port), _) if by_service => {
+            (None, Some(port), _) if reach == Reach::Service => {
                 let address =
                     service.cluster_ip.ok_or_else(|| format!("service \"{name}\" has no address"))?;
                 group.servers.insert(SocketAddr::new(address, port.number).to_string());

@@ -89,7 +89,7 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     for (name, group) in &builder.groups.groups {
         text.owned_by(&group.owner);
         text.line(&format!("upstream {name} {{"));
-        write_servers(&mut text, &mut endpoints, ("http", name), group);
+        write_servers(&mut text, &mut endpoints, "http", name, group);
     }
     text.owner = None;
     own_servers(&mut text, &builder);
@@ -100,7 +100,8 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
         let others = if name.is_empty() { &gateways.defaults } else { &BTreeSet::new() };
         // If Gateways have the default servers of both ports, no listener is left for this host.
         if others.len() < 2 {
-            write_host(&mut text, &builder, (name, host, others), &default, &mut aliases, &errors);
+            let servers = HostServers { name, host, others };
+            write_host(&mut text, &builder, &servers, &default, &mut aliases, &errors);
         }
     }
     for (owner, line) in &gateways.servers {
@@ -119,7 +120,7 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
         for (name, group) in &builder.groups.streams {
             text.owned_by(&group.owner);
             text.line(&format!("upstream {name} {{"));
-            write_servers(&mut text, &mut endpoints, ("stream", name), group);
+            write_servers(&mut text, &mut endpoints, "stream", name, group);
         }
         for (owner, line) in &stream {
             text.owned_by(owner);
@@ -141,7 +142,8 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
 fn write_servers(
     text: &mut Text,
     endpoints: &mut BTreeMap<GroupName, BTreeSet<String>>,
-    (block, name): (&'static str, &str),
+    block: &'static str,
+    name: &str,
     group: &UpstreamGroup,
 ) {
     if group.is_external {
@@ -286,14 +288,24 @@ fn error_locations(builder: &mut Builder<'_>) -> Vec<Vec<String>> {
     policies.iter().map(lines).collect()
 }
 
+/// Servers of one host.
+struct HostServers<'a> {
+    /// Name of the host; empty for the default servers.
+    name: &'a str,
+    host: &'a Host,
+    /// Ports whose default servers belong to Gateways.
+    others: &'a BTreeSet<u16>,
+}
+
 fn write_host(
     text: &mut Text,
     builder: &Builder<'_>,
-    (name, host, others): (&str, &Host, &BTreeSet<u16>),
+    servers: &HostServers<'_>,
     default: &(String, String),
     aliases: &mut BTreeSet<String>,
     errors: &[Vec<String>],
 ) {
+    let HostServers { name, host, others } = *servers;
     let globals = &builder.options.globals;
     let policies: Vec<_> =
         host.policies.iter().filter_map(|number| Some((*number, builder.policies.get(*number)?))).collect();

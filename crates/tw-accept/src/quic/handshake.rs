@@ -104,8 +104,8 @@ pub async fn accept<H: TlsHost>(
     if let Some(client) = &mut client {
         client.scheme = facts.client_scheme;
     }
-    let offered = (offered, signature.scheme);
-    pending.complete(handshake_result::of_quic(facts, connection.handshaking(), client, offered));
+    let is_early = connection.handshaking();
+    pending.complete(handshake_result::of_quic(facts, is_early, client, offered, signature.scheme));
     Some(connection)
 }
 

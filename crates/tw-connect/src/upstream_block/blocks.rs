@@ -50,8 +50,10 @@ pub fn read_name<'a>(
 /// A mistake that leaves a module without settings. Others are kept.
 pub fn resolve_blocks<P: ConnectingProtocol>(
     blocks: impl IntoIterator<Item = WrittenUpstream>,
-    (outer, resolving): (&[Resolved], Resolving),
-    (table, module): (&Table<P>, usize),
+    outer: &[Resolved],
+    resolving: Resolving,
+    table: &Table<P>,
+    module: usize,
     cx: &mut Resolve<'_, P>,
     reach: &mut Reach,
 ) -> Result<Vec<Arc<UpstreamGroup<P>>>, ConfError> {

@@ -19,6 +19,22 @@ use super::tally::OwnTally;
 use crate::config_thread::GenerationRef;
 use crate::generation::{LoopGeneration, ProcessConfig, ProcessGeneration};
 
+/// Share of one loop in work that all loops divide among themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopShare {
+    /// Number of the loop.
+    pub index: usize,
+    /// Number of loops, at least 1.
+    pub loops: usize,
+}
+
+impl LoopShare {
+    /// Returns true if the piece of work with this number is the loop's.
+    pub fn has(self, number: usize) -> bool {
+        number % self.loops == self.index % self.loops
+    }
+}
+
 /// State of one loop that does not depend on a protocol.
 pub struct LoopCore {
     /// Number of the loop.
@@ -128,5 +144,21 @@ impl LoopCore {
 impl ClientLookup for LoopCore {
     fn address_of(&self, id: u64) -> Option<Box<str>> {
         self.connections.client(id).map(|client| client.address().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_of_work_has_one_loop() {
+        for loops in [1, 2, 3] {
+            for number in 0..7 {
+                let owners = (0..loops).filter(|index| LoopShare { index: *index, loops }.has(number));
+                assert_eq!(owners.collect::<Vec<_>>(), [number % loops], "{number} of {loops} loops");
+            }
+        }
+        assert!(LoopShare { index: 5, loops: 2 }.has(1), "a reload may leave fewer loops than there were");
     }
 }

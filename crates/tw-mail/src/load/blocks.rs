@@ -60,8 +60,8 @@ pub(super) fn build(
     let outer = resolve(mail.raws, None, table, cx)?;
     // Groups come first: a server may name one that stands further down.
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();
-    let from = (table, CORE_UPSTREAM);
-    loaded.upstreams = resolve_blocks(upstreams, (&outer, resolving), from, cx, &mut loaded.reach)?;
+    loaded.upstreams =
+        resolve_blocks(upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
     for (raws, span) in servers {
         yield_if_due();
         let settings = resolve(raws, Some(&outer), table, cx)?;

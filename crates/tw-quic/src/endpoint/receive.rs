@@ -82,7 +82,7 @@ impl EndpointState {
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let Some(destination) = destination else { return Received::Done };
-                return self.connecting(driver, now, incoming, (destination, datagram.bytes));
+                return self.connecting(driver, now, incoming, destination, datagram.bytes);
             }
         }
         let (Some(Progress::Whole), Some(destination)) = (progress, destination) else {
@@ -100,7 +100,8 @@ impl EndpointState {
         driver: &mut Driver,
         now: Instant,
         incoming: engine::Incoming,
-        (destination, bytes): (&[u8], &[u8]),
+        destination: &[u8],
+        bytes: &[u8],
     ) -> Received {
         if !driver.is_accepting {
             driver.with_engine(|engine| engine.ignore(incoming));

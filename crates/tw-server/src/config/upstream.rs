@@ -2,6 +2,7 @@
 
 use tw_connect::health::{self, GroupChecks};
 use tw_connect::upstream_block;
+use tw_core::event_loop::LoopShare;
 use tw_core::shared_objects::SharedObjects;
 use tw_upstream::Group;
 
@@ -14,12 +15,12 @@ pub type Groups = upstream_block::Groups<Http>;
 /// An `upstream` block.
 pub type Upstream = upstream_block::Upstream<Http>;
 
-/// Runs the health checks of the groups of a generation that fall to loop `index` of `loops`, see [`health::run`].
+/// Runs the health checks of the groups of a generation that are in the `share` of a loop, see [`health::run`].
 pub(crate) async fn run_checks<C: GroupChecks>(
     objects: &SharedObjects,
     generation: u64,
-    (index, loops): (usize, usize),
+    share: LoopShare,
     checks: impl Fn(&Group) -> Option<C>,
 ) {
-    health::run::<Http, C>(objects, generation, (index, loops), checks).await;
+    health::run::<Http, C>(objects, generation, share, checks).await;
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tw_core::event_loop::LoopShare;
 use tw_log::Level;
 use tw_tls::ocsp::ResponderUrl;
 use tw_tls_settings::{OcspClient, StaplingHost, keep_stapled};
@@ -24,7 +25,7 @@ pub(crate) async fn run(event_loop: Rc<Loop>) {
         };
         server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled)
     });
-    keep_stapled(certificates, (event_loop.index, loops)).await;
+    keep_stapled(certificates, LoopShare { index: event_loop.index, loops }).await;
 }
 
 /// Server with a stapled certificate.

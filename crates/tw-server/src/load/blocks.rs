@@ -67,8 +67,8 @@ pub(super) fn build(
     }
     // Groups come first: a location may name one that stands further down.
     let resolving = settings_of::<Location>(&resolved, CORE_LOCATION).resolving.clone();
-    let from = (table, CORE_UPSTREAM);
-    built.upstreams = resolve_blocks(upstreams, (&resolved, resolving), from, cx, &mut built.reach)?;
+    built.upstreams =
+        resolve_blocks(upstreams, &resolved, resolving, table, CORE_UPSTREAM, cx, &mut built.reach)?;
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;

@@ -162,7 +162,7 @@ pub(super) async fn serve(
     let event_loop = s.client.event_loop.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
-    let mut exchange = Exchange::new(s, (&event_loop, &client), (server, &header), (settings, &meter));
+    let mut exchange = Exchange::new(s, &event_loop, &client, server, &header, settings, &meter);
     exchange.handover = handover_state(s, &meter);
     if let Some(record) = inherited {
         exchange.resume(&record);
@@ -177,7 +177,7 @@ pub(super) async fn serve(
     };
     let is_complete = exchange.is_complete();
     let Exchange { count, first_byte, first_byte_before, server, .. } = exchange;
-    record(s, &count, (first_byte, first_byte_before));
+    record(s, &count, first_byte, first_byte_before);
     let status = log_end(s, &end, &count, is_complete);
     let has_failed = status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped);
     match end {
@@ -209,9 +209,12 @@ impl<'a> Exchange<'a> {
     /// Begins with the first datagram of the client, which the session has.
     fn new(
         s: &mut StreamSession,
-        (event_loop, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
-        (server, header): (DatagramSocket, &[u8]),
-        (settings, meter): (&'a ProxySettings, &'a RelayMeter),
+        event_loop: &'a Rc<StreamLoop>,
+        client: &'a Rc<DatagramClient>,
+        server: DatagramSocket,
+        header: &[u8],
+        settings: &'a ProxySettings,
+        meter: &'a RelayMeter,
     ) -> Self {
         let first_len = s.preread.len();
         let rate = |rate: Option<u64>, read| rate.map(|rate| ReadRate::new(rate, read));
@@ -518,7 +521,8 @@ fn is_of_datagram(error: &io::Error) -> bool {
 fn record(
     s: &mut StreamSession,
     count: &ExchangeCounts,
-    (first_byte, before): (Option<Instant>, Option<Duration>),
+    first_byte: Option<Instant>,
+    before: Option<Duration>,
 ) {
     s.received += count.from_client;
     s.sent += count.to_client;

@@ -63,7 +63,8 @@ struct SharedIdentity {
 fn parsed_file<T: Send + Sync + 'static, P: Protocol>(
     name: &[u8],
     word: &Word,
-    (what, loaded): (&str, &str),
+    what: &str,
+    loaded: &str,
     cx: &mut Resolve<'_, P>,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<Arc<ParsedFile<T>>, ConfError> {
@@ -110,12 +111,10 @@ pub fn identity<P: Protocol>(
         key_name.push(b' ');
         key_name.extend(tw_tls::digest(parts));
     }
-    let what = ("certificate", "certificate");
-    let chain = parsed_file(&chain_name, certificate, what, cx, |text| {
+    let chain = parsed_file(&chain_name, certificate, "certificate", "certificate", cx, |text| {
         chain(text).map_err(|error| error.to_string())
     })?;
-    let what = ("certificate key", "certificate key");
-    let private = parsed_file(&key_name, key, what, cx, |text| {
+    let private = parsed_file(&key_name, key, "certificate key", "certificate key", cx, |text| {
         let key = secret::within(|| Key::read(text, passwords)).map_err(|error| error.to_string())?;
         Ok(LateKey::wrap(key))
     })?;
@@ -147,7 +146,8 @@ pub(super) fn paired(
     certificate: &[u8],
     key: &[u8],
     passwords: &Passwords,
-    (certificate_name, key_name): (&str, &str),
+    certificate_name: &str,
+    key_name: &str,
 ) -> Result<Identity, String> {
     let chain = chain(certificate)
         .map_err(|error| format!("cannot load certificate \"{certificate_name}\": {error}"))?;
@@ -165,7 +165,7 @@ pub(super) fn paired(
 /// The file cannot be read or is broken.
 pub fn crls<P: Protocol>(word: &Word, cx: &mut Resolve<'_, P>) -> Result<Arc<Crls>, ConfError> {
     let name = object_name("tls crls", word, cx);
-    let file = parsed_file(&name, word, ("CRL", "CRL"), cx, |text| {
+    let file = parsed_file(&name, word, "CRL", "CRL", cx, |text| {
         Crls::read(text).map(Arc::new).map_err(|error| error.to_string())
     })?;
     Ok(file.parsed.clone())
@@ -180,9 +180,9 @@ pub fn trusted<P: Protocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Result<Vec<CertificateDer<'static>>, ConfError> {
     let name = object_name("tls authorities", word, cx);
-    let what = ("certificate", "trusted certificates");
-    let file =
-        parsed_file(&name, word, what, cx, |text| authorities(text).map_err(|error| error.to_string()))?;
+    let file = parsed_file(&name, word, "certificate", "trusted certificates", cx, |text| {
+        authorities(text).map_err(|error| error.to_string())
+    })?;
     Ok(file.parsed.clone())
 }
 

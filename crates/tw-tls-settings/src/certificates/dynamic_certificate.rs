@@ -75,7 +75,8 @@ impl<S: Session> DynamicCertificate<S> {
     /// # Errors
     /// A variable is unknown.
     pub fn new<P: Protocol<Session = S>>(
-        (certificate, key): (&Word, &Word),
+        certificate: &Word,
+        key: &Word,
         passwords: Arc<Passwords>,
         cache: Option<Arc<CertificateCache>>,
         cx: &mut Resolve<'_, P>,
@@ -156,7 +157,7 @@ fn parse(
     passwords: &Passwords,
     names: &CertificateNames,
 ) -> Result<Identity, String> {
-    paired(certificate, key, passwords, (&shown(&names.certificate), &shown(&names.key)))
+    paired(certificate, key, passwords, &shown(&names.certificate), &shown(&names.key))
 }
 
 fn shown(name: &[u8]) -> Cow<'_, str> {

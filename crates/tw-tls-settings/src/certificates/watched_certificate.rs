@@ -78,7 +78,8 @@ fn read(name: &[u8], what: &str, files: &dyn ConfFiles) -> Result<Zeroizing<Vec<
 
 impl CertificateFiles {
     pub(crate) fn of<P: Protocol>(
-        (certificate, key): (&Word, &Word),
+        certificate: &Word,
+        key: &Word,
         passwords: Option<&Word>,
         cx: &Resolve<'_, P>,
     ) -> Self {
@@ -124,8 +125,9 @@ impl CertificateFiles {
             Some(name) => Passwords::read(&read(name, "password file", files)?)
                 .map_err(|error| format!("{error} in \"{}\"", String::from_utf8_lossy(name)))?,
         };
-        let names = (&*self.certificate.name(), &*self.key.name());
-        secret::within(|| paired(&certificate, &key, &passwords, names))
+        let certificate_name = self.certificate.name();
+        let key_name = self.key.name();
+        secret::within(|| paired(&certificate, &key, &passwords, &certificate_name, &key_name))
     }
 }
 

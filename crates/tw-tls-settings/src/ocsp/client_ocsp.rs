@@ -161,7 +161,8 @@ impl ClientOcsp {
     pub async fn check(
         &self,
         client: &impl OcspClient,
-        (chain, trust): (&[CertificateDer<'_>], &Trust),
+        chain: &[CertificateDer<'_>],
+        trust: &Trust,
         now: u64,
     ) -> (RevocationStatus, Option<String>) {
         let path = tw_tls::path(chain, trust, now);
@@ -171,7 +172,7 @@ impl ClientOcsp {
             if nth == CHECKED_MAX {
                 return (RevocationStatus::Failed, Some("too many certificates to ask about".to_owned()));
             }
-            match self.status(client, (certificate, issuer), now).await {
+            match self.status(client, certificate, issuer, now).await {
                 Ok(Status::Good) => {}
                 Ok(Status::Revoked) => return (RevocationStatus::Revoked, None),
                 Ok(Status::Unknown) => return (RevocationStatus::Unknown, None),
@@ -184,7 +185,8 @@ impl ClientOcsp {
     async fn status(
         &self,
         client: &impl OcspClient,
-        (certificate, issuer): (&[u8], &[u8]),
+        certificate: &[u8],
+        issuer: &[u8],
         now: u64,
     ) -> Result<Status, String> {
         let question = Question::new(certificate, &[issuer]).ok_or("no issuer of the certificate")?;

@@ -176,7 +176,8 @@ impl Stapling {
     pub(crate) fn new<P: Protocol>(
         written: &StaplingDirectives,
         source: CertificateSource,
-        (at, trusted_file): (&Word, Option<&Word>),
+        at: &Word,
+        trusted_file: Option<&Word>,
         cx: &mut Resolve<'_, P>,
     ) -> Result<Self, ConfError> {
         let responder = written.responder.as_ref().map(|word| word.lossy().into_owned());

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_core::event_loop::LoopShare;
 use tw_log::Level;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
@@ -24,11 +25,11 @@ pub trait StaplingHost: OcspClient + 'static {
 }
 
 // DIFF(nginx): responses are fetched before a client connects.
-/// Keeps responses up to date for those of `certificates`, the ones of all servers, that fall to loop `index` of `loops`. Never ends
+/// Keeps responses up to date for those of `certificates`, the ones of all servers, that are in the `share` of a loop. Never ends
 /// by itself.
 pub async fn keep_stapled<H: StaplingHost>(
     certificates: impl Iterator<Item = (Arc<Stapling>, H)>,
-    (index, loops): (usize, usize),
+    share: LoopShare,
 ) {
     let mut known: Vec<Arc<Stapling>> = Vec::new();
     let mut tasks = TaskSet::default();
@@ -36,7 +37,7 @@ pub async fn keep_stapled<H: StaplingHost>(
         if known.iter().any(|other| other.is_same(&stapling)) {
             continue;
         }
-        if known.len() % loops == index % loops {
+        if share.has(known.len()) {
             let subject = Subject { kind: "stapling", id: known.len() as u64 };
             tasks.spawn((), subject, follow(host, stapling.clone()));
         }

@@ -276,7 +276,7 @@ fn certificates<P: SecureProtocol>(
                 );
             }
             let cache = written.certificate_cache.clone();
-            dynamic.push(DynamicCertificate::new((certificate, key), passwords.clone(), cache, cx)?);
+            dynamic.push(DynamicCertificate::new(certificate, key, passwords.clone(), cache, cx)?);
             continue;
         }
         let (source, kind) = match current {
@@ -289,7 +289,7 @@ fn certificates<P: SecureProtocol>(
                 let identity = identity(certificate, key, &passwords, first_signature, cx)?;
                 let kind = identity.kind;
                 let source = if written.certificate_watch {
-                    let files = CertificateFiles::of((certificate, key), written.password_file.as_ref(), cx);
+                    let files = CertificateFiles::of(certificate, key, written.password_file.as_ref(), cx);
                     CertificateSource::Watched(Arc::new(WatchedCertificate::new(files, identity)))
                 } else {
                     CertificateSource::Fixed(match &response {
@@ -309,8 +309,8 @@ fn certificates<P: SecureProtocol>(
         }
         let stapling = match written.stapling.is_on && response.is_none() {
             true => {
-                let at = (certificate, written.trusted_certificate.as_ref());
-                let stapling = Stapling::new(&written.stapling, source.clone(), at, cx)?;
+                let trusted = written.trusted_certificate.as_ref();
+                let stapling = Stapling::new(&written.stapling, source.clone(), certificate, trusted, cx)?;
                 Some(Arc::new(stapling)).filter(|stapling| !stapling.is_useless())
             }
             false => None,

@@ -98,7 +98,8 @@ impl Transaction {
         rules: &Arc<RuleSet>,
         number: u32,
         head: &Rule,
-        (message, data): (Option<Vec<u8>>, Option<Vec<u8>>),
+        message: Option<Vec<u8>>,
+        data: Option<Vec<u8>>,
     ) {
         for (link, rule) in (0u32..).zip(head.chain()) {
             for (place, effect) in (0u32..).zip(&rule.actions.effects) {

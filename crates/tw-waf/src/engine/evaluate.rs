@@ -44,12 +44,14 @@ impl Transaction {
                 return false;
             }
         }
-        let mut texts = (None, None);
+        let mut message = None;
+        let mut data = None;
         if head.actions.log != Some(false) {
             let expanded = |template: &Option<Template>| template.as_ref().map(|text| self.expand(text));
-            texts = (expanded(&head.actions.message), expanded(&head.actions.data));
+            message = expanded(&head.actions.message);
+            data = expanded(&head.actions.data);
         }
-        self.matched_all(rules, number, head, texts);
+        self.matched_all(rules, number, head, message, data);
         true
     }
 

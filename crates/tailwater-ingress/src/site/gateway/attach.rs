@@ -107,7 +107,7 @@ pub fn attach(snapshot: &Snapshot, options: &SiteOptions) -> Attachment {
         let mut state = GatewayState { gateway: gateway.clone(), listeners: Vec::new() };
         for listener in &gateway.listeners {
             let taken: Vec<_> = attachment.gateways.iter().chain([&state]).flat_map(served).collect();
-            let next = listener_state(snapshot, options, gateway, listener, (&taken, &services));
+            let next = listener_state(snapshot, options, gateway, listener, &taken, &services);
             state.listeners.push(next);
         }
         attachment.gateways.push(state);
@@ -129,7 +129,8 @@ fn listener_state(
     options: &SiteOptions,
     gateway: &Gateway,
     listener: &Listener,
-    (taken, services): (&[&Listener], &[u16]),
+    taken: &[&Listener],
+    services: &[u16],
 ) -> ListenerState {
     let known: &[&'static str] = match (&*listener.protocol, listener.passthrough) {
         ("HTTP", _) | ("HTTPS", false) => &["HTTPRoute", "GRPCRoute"],
@@ -242,7 +243,8 @@ fn read_certificate(snapshot: &Snapshot, gateway: &Gateway, reference: &Referenc
     if !reference.group.is_empty() || reference.kind != "Secret" {
         return Err(("InvalidCertificateRef", format!("\"{}\" is no Secret", reference.name)));
     }
-    if !is_granted(snapshot, (GROUP, "Gateway", &gateway.metadata.name.namespace), reference) {
+    let namespace = &gateway.metadata.name.namespace;
+    if !is_granted(snapshot, &ReferenceSource { group: GROUP, kind: "Gateway", namespace }, reference) {
         return Err(("RefNotPermitted", format!("no ReferenceGrant allows secret \"{}\"", reference.name)));
     }
     let secret = snapshot.secrets.get(&reference.name).ok_or_else(|| "it is missing".to_owned());
@@ -252,12 +254,16 @@ fn read_certificate(snapshot: &Snapshot, gateway: &Gateway, reference: &Referenc
     }
 }
 
-/// Returns true if an object of this group, kind and namespace may refer to another one.
-pub(super) fn is_granted(
-    snapshot: &Snapshot,
-    (group, kind, namespace): (&str, &str, &str),
-    to: &Reference,
-) -> bool {
+/// Object that refers to another one.
+pub(super) struct ReferenceSource<'a> {
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) namespace: &'a str,
+}
+
+/// Returns true if an object may refer to another one.
+pub(super) fn is_granted(snapshot: &Snapshot, from: &ReferenceSource<'_>, to: &Reference) -> bool {
+    let ReferenceSource { group, kind, namespace } = *from;
     namespace == to.name.namespace
         || snapshot.grants.values().any(|grant| {
             grant.metadata.name.namespace == to.name.namespace
@@ -278,8 +284,9 @@ pub(super) fn check_backend(
     if !service.group.is_empty() || service.kind != "Service" {
         return Err(("InvalidKind", format!("backend \"{}\" is no Service", service.name)));
     }
-    let from = (GROUP, route.kind, &*route.metadata.name.namespace);
-    if !is_granted(snapshot, from, service) {
+    let namespace = &*route.metadata.name.namespace;
+    let from = ReferenceSource { group: GROUP, kind: route.kind, namespace };
+    if !is_granted(snapshot, &from, service) {
         return Err(("RefNotPermitted", format!("no ReferenceGrant allows service \"{}\"", service.name)));
     }
     let found = snapshot.services.get(&service.name);

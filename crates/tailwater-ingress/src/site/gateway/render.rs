@@ -70,7 +70,7 @@ pub(in crate::site) fn render(builder: &mut Builder<'_>, default: &(String, Stri
         if name.is_empty() && matches!(*port, 80 | 443) {
             rendered.defaults.insert(*port);
         }
-        write_host(builder, &mut rendered, &mut predicates, (number + 1, *port, name), host);
+        write_host(builder, &mut rendered, &mut predicates, number + 1, *port, name, host);
     }
     rendered.http.splice(0..0, predicates.lines);
     super::stream::render(builder, &attachment, &mut rendered);
@@ -117,7 +117,9 @@ fn write_host(
     builder: &mut Builder<'_>,
     rendered: &mut Rendered,
     predicates: &mut Predicates,
-    (number, port, name): (usize, u16, &str),
+    number: usize,
+    port: u16,
+    name: &str,
     host: &GatewayHost<'_>,
 ) {
     // The owner of lines of the Gateway is never an Ingress or a route.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use tw_connect::upstream_names::refresh_names;
+use tw_core::event_loop::LoopShare;
 
 use crate::event_loop::Loop;
 
@@ -12,6 +13,6 @@ pub(crate) async fn refresh(event_loop: Rc<Loop>) {
     let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
-    refresh_names(&generation.upstreams, (event_loop.index, loops), pool, &generation.process.error_log)
-        .await;
+    let share = LoopShare { index: event_loop.index, loops };
+    refresh_names(&generation.upstreams, share, pool, &generation.process.error_log).await;
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_connect::health::{CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
+use tw_core::event_loop::LoopShare;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
 use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
@@ -31,7 +32,8 @@ pub(crate) async fn run(event_loop: Rc<Loop>) {
         Some(LocatedChecks { event_loop, generation, all, at })
     };
     let objects = &generation.process.shared_objects;
-    run_checks(objects, generation.id, (event_loop.index, loops), checks).await;
+    let share = LoopShare { index: event_loop.index, loops };
+    run_checks(objects, generation.id, share, checks).await;
 }
 
 /// Checks of one group.
