@@ -12,29 +12,20 @@ pub(super) mod frames;
 mod handshakes;
 mod idle;
 mod load;
-
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use rustls::ClientConfig;
-use tw_testkit::TempDir;
-use tw_testkit::tls::Authority;
+mod setup;
 
 use super::Outcome;
-use super::contestant::{
-    Binaries, Binary, Contestant, NGINX, OURS, PORT, Running, hot_files, present, root_directive,
-};
+use super::contestant::{NGINX, Running};
 use super::h2load::Amount;
 use super::http2::{File, OwnNumbers, Plan, Sample, Wanted, compare};
 use super::options::Options;
 use super::report::Report;
 use super::tls::Key;
-use super::tls::handshakes::Session;
 use load::{Kind, Load};
+use setup::{FILES, Setup};
 
-/// Names, paths and sizes of the files; the last one is the large download.
-const FILES: [(&str, &str, usize); 4] =
-    [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("1m", "/1m", 1 << 20), ("64m", "/64m", 64 << 20)];
+pub(super) use setup::Certificates;
+
 /// Responses from this size on are counted, not timed: a load ends after a number of requests instead of a second.
 const LARGE_MIN: usize = 1 << 20;
 const LARGE_PER_SECOND: u64 = 512;
@@ -42,64 +33,6 @@ const LARGE_PER_SECOND: u64 = 512;
 const LARGE_STREAMS_MAX: usize = 2;
 /// Datagrams of 100 that are lost.
 const LOST_PERCENT: usize = 1;
-
-/// Certificates of servers, and clients that trust them.
-pub(super) struct Certificates {
-    /// Settings of clients, which never resume a session.
-    pub(super) client: Arc<ClientConfig>,
-    /// Certificates and keys; removed at the end.
-    dir: TempDir,
-}
-
-impl Certificates {
-    /// A certificate of each kind.
-    pub(super) fn new() -> Outcome<Self> {
-        let authority = Authority::new();
-        let mut client = ClientConfig::clone(&Session::New.config(&authority));
-        client.alpn_protocols = vec![b"h3".to_vec()];
-        let dir = TempDir::new("certificates")?;
-        Key::write_all(&authority, &dir)?;
-        Ok(Self { client: Arc::new(client), dir })
-    }
-
-    /// The content of `server {}` for files under one directory, with a certificate of this kind.
-    pub(super) fn server(&self, key: Key, files: &Path) -> String {
-        let tls = key.directives(&self.dir);
-        let root = root_directive(files);
-        format!("listen 127.0.0.1:{PORT} quic; quic_gso on; {tls} {root}")
-    }
-}
-
-/// Servers under measurement, with their common settings.
-struct Setup {
-    binaries: Binaries,
-    certificates: Certificates,
-    files: PathBuf,
-}
-
-impl Setup {
-    fn new(options: &Options) -> Outcome<Self> {
-        Ok(Self {
-            binaries: Binaries::find(options)?,
-            certificates: Certificates::new()?,
-            files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
-        })
-    }
-
-    /// Both servers with a certificate of this kind, and additional directives for `http`.
-    fn contestants(&self, key: Key, http: &str) -> Vec<Contestant> {
-        let server = self.certificates.server(key, &self.files);
-        let contestant = |name, binary: &Binary| {
-            Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
-        };
-        let mut all =
-            present([contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]);
-        if !self.binaries.nginx.has_module("http_v3_module") {
-            all.retain(|contestant| contestant.name != NGINX);
-        }
-        all
-    }
-}
 
 /// Measures, prints, writes `h3.json`.
 pub(super) fn run(args: &[String]) -> Outcome {

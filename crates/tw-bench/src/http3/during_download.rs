@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use super::client::{Happened, Request};
 use super::clients::Clients;
-use super::{FILES, Key, Plan, Setup, frames};
+use super::frames;
+use super::setup::{FILES, Setup};
 use crate::Outcome;
 use crate::contestant::Running;
 use crate::exec::on_core;
 use crate::first_byte;
+use crate::http2::Plan;
 use crate::report::Report;
 use crate::spans::Spans;
+use crate::tls::Key;
 
 /// Between two small requests.
 const TICK: Duration = Duration::from_millis(5);

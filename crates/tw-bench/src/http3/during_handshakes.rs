@@ -9,17 +9,20 @@ use tw_testkit::ports::Port;
 
 use super::client::{Happened, Request};
 use super::clients::Clients;
+use super::frames;
 use super::handshakes::FAILED_MAX;
 use super::load::{Kind, Load};
-use super::{Key, Plan, Setup, frames};
+use super::setup::Setup;
 use crate::Outcome;
 use crate::contestant::{Contestant, Running};
 use crate::exec::{RunPlacement, on_core};
 use crate::h2load::Amount;
+use crate::http2::Plan;
 use crate::loops;
 use crate::prometheus::{Histogram, Page};
 use crate::report::{Report, progress};
 use crate::spans::Spans;
+use crate::tls::Key;
 use crate::tls::during_handshakes::{Score, publish};
 
 /// Between two requests on the established connections.

@@ -5,12 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::load::{Kind, Load, Served};
-use super::{Key, NGINX, OURS, Plan, Setup};
+use super::setup::Setup;
 use crate::Outcome;
-use crate::contestant::Running;
+use crate::contestant::{NGINX, OURS, Running};
 use crate::exec::RunPlacement;
 use crate::h2load::Amount;
+use crate::http2::Plan;
 use crate::report::{Report, Table, median, number, progress, span};
+use crate::tls::Key;
 
 /// Clients at the same time: more than the server has cores, fewer than would only wait for each other.
 const CLIENTS: usize = 8;

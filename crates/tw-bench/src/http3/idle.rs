@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::client::{Happened, Request};
 use super::clients::Clients;
-use super::{Key, Setup, frames};
+use super::frames;
+use super::setup::Setup;
 use crate::Outcome;
 use crate::connection_memory::{self, MemoryEach, WARM_COUNT};
 use crate::contestant::Contestant;
 use crate::exec::{Pages, RunPlacement};
 use crate::report::Report;
+use crate::tls::Key;
 use crate::usage;
 
 /// Time for both ends to acknowledge what they have, and for a server to put its last connections to rest.
