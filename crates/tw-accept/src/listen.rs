@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::iter;
 use std::time::Duration;
 
-use tw_conf::{ConfError, Cx, Diagnostics, MachineSubject, Node, Sources, Span, Word, units};
+use tw_conf::{ConfError, Cx, MachineSubject, Node, Span, Word, units};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
-use tw_core::load::Mistakes;
+use tw_core::load::{ConfigBuilder, Mistakes};
 use tw_core::server_names::{ServerId, ServerNames, WrittenNames};
 use tw_core::session::Session;
 use tw_net::listen::{DatagramUse, SocketKind};
@@ -316,8 +316,11 @@ impl ServersByAddress {
         servers: &[S],
         implied: &[S::Listen],
         mut added: impl FnMut(usize, &S::Listen),
-        (sources, diagnostics, mistakes): (&Sources, &mut Diagnostics, &mut Mistakes),
+        process: &mut ConfigBuilder<'_>,
+        mistakes: &mut Mistakes,
     ) -> Self {
+        let sources = process.sources;
+        let diagnostics = &mut *process.diagnostics;
         let mut table = ListenTable::default();
         let mut names: Vec<ServerNames<ServerId>> = Vec::new();
         let server = |id: ServerId| &servers[id.0 as usize];

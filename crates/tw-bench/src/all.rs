@@ -72,14 +72,13 @@ const SHORTER: &str = "--rounds 3 --seconds 1";
 const DISK: &str = "--only 32k,stalls";
 
 const PARTS: &[Part] = &[
-    Part::new("pools", "--seconds 6", "", (125, 60)),
-    Part::new("open", "--memory 96m --seconds 4", "--memory 48m", (100, 55)),
-    Part::new("sharding", "--rounds 3 --seconds 2", "", (115, 45)),
-    Part::new("disk", "--memory 128m --seconds 5 --only 32k,stalls", DISK, (90, 70)),
-    Part::new("static", "--rounds 3 --seconds 1 --connections 64", "", (145, 95))
-        .distributed("1k,32k,log", 95),
-    Part::new("filters", SHORT, "", (60, 20)),
-    Part { peers: &["haproxy"], ..Part::new("proxy", SHORTER, "", (110, 65)).distributed("1k,32k", 70) },
+    Part::new("pools", "--seconds 6", "", 125, 60),
+    Part::new("open", "--memory 96m --seconds 4", "--memory 48m", 100, 55),
+    Part::new("sharding", "--rounds 3 --seconds 2", "", 115, 45),
+    Part::new("disk", "--memory 128m --seconds 5 --only 32k,stalls", DISK, 90, 70),
+    Part::new("static", "--rounds 3 --seconds 1 --connections 64", "", 145, 95).distributed("1k,32k,log", 95),
+    Part::new("filters", SHORT, "", 60, 20),
+    Part { peers: &["haproxy"], ..Part::new("proxy", SHORTER, "", 110, 65).distributed("1k,32k", 70) },
     Part::new(
         "cache",
         "--rounds 3 --seconds 2 --memory 96m --fills 5000 --object 20m",
@@ -87,17 +86,14 @@ const PARTS: &[Part] = &[
         (170, 110),
     )
     .distributed("1k,32k,fills", 120),
-    Part::new("gateways", SHORT, "", (60, 25)).distributed("1k,1k-close", 40),
-    Part::new("grpc", SHORT, "", (25, 10)),
-    Part::new("tls", SHORT, "", (95, 50)),
-    Part::new("h2", SHORTER, "", (90, 60)).distributed("1m", 35),
-    Part::new("h3", SHORTER, "", (90, 60)),
-    Part {
-        peers: &["haproxy"],
-        ..Part::new("stream", "--rounds 3 --seconds 1 --relays 5000", "", (100, 60))
-    },
-    Part::new("idle", "", "", (12, 8)),
-    Part::new("reload", "--reloads 30 --seconds 3", "", (90, 40)),
+    Part::new("gateways", SHORT, "", 60, 25).distributed("1k,1k-close", 40),
+    Part::new("grpc", SHORT, "", 25, 10),
+    Part::new("tls", SHORT, "", 95, 50),
+    Part::new("h2", SHORTER, "", 90, 60).distributed("1m", 35),
+    Part::new("h3", SHORTER, "", 90, 60),
+    Part { peers: &["haproxy"], ..Part::new("stream", "--rounds 3 --seconds 1 --relays 5000", "", 100, 60) },
+    Part::new("idle", "", "", 12, 8),
+    Part::new("reload", "--reloads 30 --seconds 3", "", 90, 40),
 ];
 
 impl Part {
@@ -105,7 +101,8 @@ impl Part {
         name: &'static str,
         args: &'static str,
         quick: &'static str,
-        (seconds, quick_seconds): (u64, u64),
+        seconds: u64,
+        quick_seconds: u64,
     ) -> Self {
         Self { name, args, quick, seconds, quick_seconds, peers: &[], distributed: None }
     }

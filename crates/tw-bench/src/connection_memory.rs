@@ -34,7 +34,8 @@ impl MemoryEach {
 /// Measures `contestants` one after the other, with `count` connections each; `kind` is the kind of connection in texts.
 pub(super) fn run(
     report: &mut Report,
-    (title, kind): (&str, &str),
+    title: &str,
+    kind: &str,
     contestants: &[Contestant],
     count: usize,
     mut measure: impl FnMut(&Contestant) -> Outcome<MemoryEach>,

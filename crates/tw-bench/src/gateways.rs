@@ -17,7 +17,7 @@ use super::conf;
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running};
 use super::exec::RunPlacement;
 use super::options::Options;
-use super::proxy::origin::FILES;
+use super::proxy::origin::{FILES, OriginFile};
 use super::report::{Report, Table, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
 
@@ -59,7 +59,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let binaries = Binaries::find(&options)?;
     let mut report = Report::new("gateways", &binaries);
     let [small, _, large] = FILES;
-    for (case, title, (path, size), stays) in [
+    for (case, title, file, stays) in [
         ("1k", "FastCGI, 1 KiB, connections stay", small, true),
         ("1k-close", "FastCGI, 1 KiB, a connection each", small, false),
         ("1m", "FastCGI, 1 MiB, connections stay", large, true),
@@ -67,13 +67,13 @@ pub(super) fn run(args: &[String]) -> Outcome {
         if !options.wants(case) {
             continue;
         }
-        let application = Application::start(size, plan.load_cpu)?;
+        let application = Application::start(file.size, plan.load_cpu)?;
         let location = if stays { "fastcgi_keep_conn on;" } else { "" };
         let contestants = vec![
             application.behind(OURS, &binaries.ours, "", location),
             application.behind(NGINX, &binaries.nginx, "", location),
         ];
-        compare(&mut report, &plan, title, (path, size), contestants, &[(OURS, NGINX)])?;
+        compare(&mut report, &plan, title, file, contestants, &[(OURS, NGINX)])?;
     }
     if options.wants("cached") {
         cached(&mut report, &plan, &binaries, small)?;
@@ -82,13 +82,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
 }
 
 /// Cost of a cached page, whichever upstream protocol has filled the cache.
-fn cached(
-    report: &mut Report,
-    plan: &Plan,
-    binaries: &Binaries,
-    (path, size): (&'static str, usize),
-) -> Outcome {
-    let application = Application::start(size, plan.load_cpu)?;
+fn cached(report: &mut Report, plan: &Plan, binaries: &Binaries, file: OriginFile) -> Outcome {
+    let application = Application::start(file.size, plan.load_cpu)?;
     let origin = Contestant::own_loop("origin", "origin", &[]).start(&RunPlacement::on(plan.load_cpu))?;
     let cache = |prefix: &str| {
         let place = format!("{prefix}_cache_path cache keys_zone=c:8m;");
@@ -108,7 +103,7 @@ fn cached(
         application.behind(NGINX, &binaries.nginx, &place, &use_it),
     ];
     let pairs = [(CACHED, CACHED_PROXY), (CACHED, NGINX)];
-    compare(report, plan, "1 KiB from a cache", (path, size), contestants, &pairs)
+    compare(report, plan, "1 KiB from a cache", file, contestants, &pairs)
 }
 
 /// Processor time per request; that of the first of each pair, in that of the second.
@@ -116,21 +111,21 @@ fn compare(
     report: &mut Report,
     plan: &Plan,
     title: &str,
-    (path, size): (&'static str, usize),
+    file: OriginFile,
     contestants: Vec<Contestant>,
     pairs: &[(&str, &str)],
 ) -> Outcome {
     for &connections in &plan.connections {
         let case = Case {
             title: format!("{title}, {connections} connections"),
-            path,
+            path: file.path,
             connections,
             script: String::new(),
             looks_at_memory: false,
             contestants: contestants.clone(),
         };
         let results = measure(&case, plan)?;
-        whole(&results, size)?;
+        whole(&results, file.size)?;
         let columns = ["CPU µs/req", "of nginx", "req/s", "p50", "p99", "peak RSS MB"];
         let mut table = Table::new(&case.title, &columns);
         for result in &results {

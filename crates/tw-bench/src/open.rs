@@ -7,6 +7,7 @@
 //! because of an earlier one counts as late. The other clients keep the disk busy for a while: each sends its next
 //! request as soon as it has its response.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,18 +24,18 @@ use super::exec::pin;
 use super::loops::{self, LoopMetrics, Loops};
 use super::options::Options;
 use super::plot::{Kind, Plot};
-use super::proxy::origin::{FILE_128K, FILES};
+use super::proxy::origin::{FILE_128K, FILES, OriginFile};
 use super::report::{Report, Table, number, progress, span};
 use super::sampler::{LoopSamples, Sampler};
 use super::spans::Spans;
 use super::{Outcome, home};
 
 const THREADS: &str = "nginx, aio threads";
-/// Path and size of the responses in memory.
-const HOT: (&str, usize) = ("/1k/hot", FILES[0].1);
+/// Responses in memory.
+const HOT: OriginFile = OriginFile { path: "/1k/hot", ..FILES[0] };
 const HOT_COUNT: usize = 16;
 /// Of ten that are not: nine are under 60 KB, as of what a content network serves.
-const COLD: [(&str, usize); 10] =
+const COLD: [OriginFile; 10] =
     [FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILES[1], FILES[0], FILE_128K];
 const HOT_CLIENTS: usize = 4;
 const COLD_CLIENTS: usize = 16;
@@ -98,11 +99,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
         load_cpu,
     };
     // As many of each of the ten.
-    let of_ten = |file: (&str, usize)| COLD.iter().filter(|cold| **cold == file).count();
-    let parts: Vec<Part<'_>> = [FILES[0], FILES[1], FILE_128K]
+    let of_ten = |file: OriginFile| COLD.iter().filter(|cold| **cold == file).count();
+    let parts: Vec<Part> = [FILES[0], FILES[1], FILE_128K]
         .into_iter()
-        .map(|file| (file, plan.tens * of_ten(file)))
-        .chain([(HOT, HOT_COUNT)])
+        .map(|file| Part { file, count: plan.tens * of_ten(file) })
+        .chain([Part { file: HOT, count: HOT_COUNT }])
         .collect();
     let ours = &caches.binaries.ours;
     let nginx = &caches.binaries.nginx;
@@ -116,7 +117,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             continue;
         }
         let full =
-            Full::make(&caches, binary, parameters, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
+            Full::make(&caches, binary, parameters, &plan.data, &parts, plan.server_cpu, plan.load_cpu)?;
         for &(name, http) in takes_part {
             let contestant = caches.at(name, binary, &full.dir, parameters, http);
             let requests = |score: &Score| (score.hot.len() + score.cold.len()) as u64;
@@ -166,19 +167,19 @@ fn cold_response(client: usize, nth: usize, tens: usize) -> (String, usize) {
     let of_ten = place % COLD.len();
     let file = COLD[of_ten];
     // Its number among those of its size.
-    let is_same = |other: &&(&str, usize)| **other == file;
+    let is_same = |other: &&OriginFile| **other == file;
     let before = COLD[..of_ten].iter().filter(is_same).count();
     let each = COLD.iter().filter(is_same).count();
-    (format!("{}/{}", file.0, ten * each + before), file.1)
+    (format!("{}/{}", file.path, ten * each + before), file.size)
 }
 
 /// Requests responses in memory, and with other clients for a while those that are not.
 fn load(server: &Running, plan: &Plan, began: Instant) -> Outcome<(Sent, Sent)> {
     let (cold_begin, cold_end, end) = plan.times();
     let at = |seconds| began + Duration::from_secs_f64(seconds);
-    let one = |tick: Duration, (from, to): (Instant, Instant), what: &dyn Fn(usize) -> (String, usize)| {
+    let one = |tick: Duration, time: Range<Instant>, what: &dyn Fn(usize) -> (String, usize)| {
         pin(plan.load_cpu)
-            .and_then(|()| send_requests(server, (from, to), tick, what))
+            .and_then(|()| send_requests(server, time, tick, what))
             .map_err(|error| error.to_string())
     };
     let sent = thread::scope(|scope| {
@@ -187,14 +188,14 @@ fn load(server: &Running, plan: &Plan, began: Instant) -> Outcome<(Sent, Sent)> 
             .map(|client| {
                 // Each at its own moment.
                 let from = at(0.0) + HOT_TICK * client as u32 / HOT_CLIENTS as u32;
-                let hot = move |nth| (format!("{}/{}", HOT.0, (client + nth) % HOT_COUNT), HOT.1);
-                scope.spawn(move || one(HOT_TICK, (from, at(end)), &hot))
+                let hot = move |nth| (format!("{}/{}", HOT.path, (client + nth) % HOT_COUNT), HOT.size);
+                scope.spawn(move || one(HOT_TICK, from..at(end), &hot))
             })
             .collect();
         let cold: Vec<_> = (0..COLD_CLIENTS)
             .map(|client| {
                 let cold = move |nth| cold_response(client, nth, plan.tens);
-                scope.spawn(move || one(Duration::ZERO, (at(cold_begin), at(cold_end)), &cold))
+                scope.spawn(move || one(Duration::ZERO, at(cold_begin)..at(cold_end), &cold))
             })
             .collect();
         let all = |threads: Vec<thread::ScopedJoinHandle<'_, Result<Sent, String>>>| {
@@ -214,14 +215,14 @@ fn load(server: &Running, plan: &Plan, began: Instant) -> Outcome<(Sent, Sent)> 
 /// One client on one connection. Without a tick a request is due when the one before is answered.
 fn send_requests(
     server: &Running,
-    (begin, end): (Instant, Instant),
+    time: Range<Instant>,
     tick: Duration,
     what: &dyn Fn(usize) -> (String, usize),
 ) -> Outcome<Sent> {
     let mut client = Client::connect(server.addr())?.timeout(Duration::from_secs(120));
     let mut sent = Vec::new();
-    let mut due = begin;
-    while due < end {
+    let mut due = time.start;
+    while due < time.end {
         wait::pause(due.saturating_duration_since(Instant::now()));
         let (path, size) = what(sent.len());
         client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;

@@ -14,7 +14,7 @@ mod tunnels;
 use serde_json::Value;
 
 use self::contestants::{HAPROXY, NGINX, NO_REQUEST_BUFFER, NO_TEMP_FILE, OURS, Proxies, RELAY};
-use self::origin::{FILES, UPLOAD};
+use self::origin::{FILES, OriginFile, UPLOAD};
 use super::Outcome;
 use super::options::Options;
 use super::report::{Report, Table, number, span};
@@ -44,10 +44,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let [small, middle, large] = FILES;
     for &connections in &plan.connections {
         if options.wants("1k") {
-            costs(&mut report, &proxies, &plan, connections, ("1 KiB", small))?;
+            costs(&mut report, &proxies, &plan, connections, "1 KiB", small)?;
         }
         if options.wants("32k") {
-            costs(&mut report, &proxies, &plan, connections, ("32 KiB", middle))?;
+            costs(&mut report, &proxies, &plan, connections, "32 KiB", middle)?;
         }
     }
     if options.wants("1m") {
@@ -72,18 +72,19 @@ fn costs(
     proxies: &Proxies,
     plan: &Plan,
     connections: usize,
-    (title, (path, size)): (&str, (&'static str, usize)),
+    title: &str,
+    file: OriginFile,
 ) -> Outcome {
     let case = Case {
         title: format!("{title}, {connections} connections"),
-        path,
+        path: file.path,
         connections,
         script: String::new(),
         looks_at_memory: false,
         contestants: proxies.all(""),
     };
     let results = measure(&case, plan)?;
-    whole(&results, size)?;
+    whole(&results, file.size)?;
 
     let columns = ["CPU µs/req", "of nginx", "of haproxy", "of relay", "req/s", "p50", "p99", "peak RSS MB"];
     let mut table = Table::new(&case.title, &columns);
@@ -112,12 +113,7 @@ fn costs(
 }
 
 /// Throughput and memory with a large response.
-fn downloads(
-    report: &mut Report,
-    proxies: &Proxies,
-    plan: &Plan,
-    (path, size): (&'static str, usize),
-) -> Outcome {
+fn downloads(report: &mut Report, proxies: &Proxies, plan: &Plan, file: OriginFile) -> Outcome {
     let mut contestants = proxies.all("");
     contestants.push(proxies.ours(OURS_SMALL, "").with_small_pages());
     contestants.push(proxies.ours(OURS_NO_FILE, NO_TEMP_FILE));
@@ -125,18 +121,18 @@ fn downloads(
     let title = format!("1 MiB, {LARGE_CONNECTIONS} connections");
     let case = Case {
         title,
-        path,
+        path: file.path,
         connections: LARGE_CONNECTIONS,
         script: String::new(),
         looks_at_memory: true,
         contestants,
     };
     let results = measure(&case, plan)?;
-    whole(&results, size)?;
+    whole(&results, file.size)?;
     large_report(
         report,
         &case,
-        size,
+        file.size,
         &results,
         &[(OURS, NGINX), (OURS_SMALL, NGINX), (OURS_NO_FILE, NGINX_NO_FILE)],
     );

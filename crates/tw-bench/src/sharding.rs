@@ -108,8 +108,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
                         Contestant::server(name, binary, "access_log off;", &root_directive(&files))
                             .with_loops(LOOPS, events, listen)
                     }
-                    Protocol::Tcp => tcp(&binaries, (name, whose, events, listen), "return OK;"),
-                    Protocol::Relay => tcp(&binaries, (name, whose, events, listen), &relay),
+                    Protocol::Tcp => tcp(&binaries, name, whose, events, listen, "return OK;"),
+                    Protocol::Relay => tcp(&binaries, name, whose, events, listen, &relay),
                 };
                 (name, contestant)
             })
@@ -124,7 +124,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
 /// A server of `stream` with these settings and this content of `server`.
 fn tcp(
     binaries: &Binaries,
-    (name, whose, events, listen): (&str, Whose, &str, &str),
+    name: &str,
+    whose: Whose,
+    events: &str,
+    listen: &str,
     content: &str,
 ) -> Contestant {
     let (binary, own) = match whose {

@@ -118,8 +118,7 @@ impl ProtocolBlocks for MailBlocks {
             return Some(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
         };
         notes.into_iter().for_each(|note| process.diagnostics.push(note));
-        let said = (process.sources, &mut *process.diagnostics, &mut *mistakes);
-        let Listens { addresses, groups } = blocks::listens(&servers, said);
+        let Listens { addresses, groups } = blocks::listens(&servers, process, mistakes);
         if mistakes.is_empty()
             && let Err(error) = self.vars.check()
         {

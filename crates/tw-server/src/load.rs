@@ -172,8 +172,7 @@ impl ProtocolBlocks for HttpBlocks {
     ) -> Option<LoadedBlocks<Config>> {
         let LoadedHttp { plans, servers, upstreams, reach, warnings } = self.built;
         warnings.into_iter().for_each(|warning| process.diagnostics.push(warning));
-        let said = (process.sources, &mut *process.diagnostics, &mut *mistakes);
-        let listens = blocks::listens(&servers, said);
+        let listens = blocks::listens(&servers, process, mistakes);
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {
             mistakes.add_later(

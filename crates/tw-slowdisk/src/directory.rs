@@ -22,7 +22,7 @@ use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 
 use crate::fault::lock;
 use crate::inodes::{Identity, Inodes};
-use crate::store::{Change, DirEntry, FreeSpace, Owner, ROOT, Store};
+use crate::store::{Change, DirEntry, EntryName, FreeSpace, Owner, ROOT, Store};
 
 /// Flags of the opener that the file below gets. Offsets are always given, and direct I/O would need aligned buffers.
 const KEPT_FLAGS: OFlags = OFlags::ACCMODE.union(OFlags::DSYNC).union(OFlags::SYNC).union(OFlags::EXCL);
@@ -229,7 +229,7 @@ impl Store for Directory {
 
     fn create(
         &self,
-        (parent, name): (u64, &OsStr),
+        EntryName { parent, name }: EntryName<'_>,
         mode: u32,
         flags: i32,
         owner: Owner,
@@ -248,7 +248,12 @@ impl Store for Directory {
         Ok((attr(ino, &stat), inodes.opened(ino, file)))
     }
 
-    fn make_dir(&self, (parent, name): (u64, &OsStr), mode: u32, owner: Owner) -> Result<FileAttr, Errno> {
+    fn make_dir(
+        &self,
+        EntryName { parent, name }: EntryName<'_>,
+        mode: u32,
+        owner: Owner,
+    ) -> Result<FileAttr, Errno> {
         let dir = self.dir(parent)?;
         mkdirat(&dir, name, Mode::from_raw_mode(mode & 0o7777))?;
         self.give_to(dir.as_fd(), name, owner)?;
@@ -257,7 +262,7 @@ impl Store for Directory {
 
     fn make_link(
         &self,
-        (parent, name): (u64, &OsStr),
+        EntryName { parent, name }: EntryName<'_>,
         target: &Path,
         owner: Owner,
     ) -> Result<FileAttr, Errno> {
@@ -267,14 +272,14 @@ impl Store for Directory {
         self.entry(dir.as_fd(), parent, name)
     }
 
-    fn link(&self, ino: u64, (parent, name): (u64, &OsStr)) -> Result<FileAttr, Errno> {
+    fn link(&self, ino: u64, EntryName { parent, name }: EntryName<'_>) -> Result<FileAttr, Errno> {
         let (old_dir, old_name) = self.place(ino)?;
         let dir = self.dir(parent)?;
         linkat(old_dir, &old_name, &dir, name, AtFlags::empty())?;
         self.entry(dir.as_fd(), parent, name)
     }
 
-    fn unlink(&self, (parent, name): (u64, &OsStr)) -> Result<(), Errno> {
+    fn unlink(&self, EntryName { parent, name }: EntryName<'_>) -> Result<(), Errno> {
         let dir = self.dir(parent)?;
         let freed = self.size_of_last_name(dir.as_fd(), name);
         unlinkat(&dir, name, AtFlags::empty())?;
@@ -282,19 +287,19 @@ impl Store for Directory {
         Ok(())
     }
 
-    fn remove_dir(&self, (parent, name): (u64, &OsStr)) -> Result<(), Errno> {
+    fn remove_dir(&self, EntryName { parent, name }: EntryName<'_>) -> Result<(), Errno> {
         unlinkat(self.dir(parent)?, name, AtFlags::REMOVEDIR)
     }
 
-    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
-        let old = self.dir(from.0)?;
-        let new = self.dir(to.0)?;
+    fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, replace: bool) -> Result<(), Errno> {
+        let old = self.dir(from.parent)?;
+        let new = self.dir(to.parent)?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        let freed = self.size_of_last_name(new.as_fd(), to.1);
-        renameat_with(&old, from.1, &new, to.1, flags)?;
+        let freed = self.size_of_last_name(new.as_fd(), to.name);
+        renameat_with(&old, from.name, &new, to.name, flags)?;
         self.count(freed, 0);
-        if let Ok(stat) = statat(&new, to.1, AtFlags::SYMLINK_NOFOLLOW) {
-            self.inodes().renamed(identity(&stat), to.0, to.1);
+        if let Ok(stat) = statat(&new, to.name, AtFlags::SYMLINK_NOFOLLOW) {
+            self.inodes().renamed(identity(&stat), to.parent, to.name);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use fuser::{
 use rustix::io::Errno;
 
 use crate::fault::{Faults, Op, Verdict, lock};
-use crate::store::{Change, DirEntry, FreeSpace, Owner, Store};
+use crate::store::{Change, DirEntry, EntryName, FreeSpace, Owner, Store};
 
 /// Requests the kernel may have outstanding: more than any test holds, so that those held block no others.
 const BACKGROUND_COUNT: u16 = 4096;
@@ -165,7 +165,7 @@ impl<S: Store> Filesystem for Front<S> {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let operation =
-            by_name(parent, name, |shared: &Shared<S>, (parent, name)| shared.store.lookup(parent, name));
+            by_name(parent, name, |shared: &Shared<S>, at| shared.store.lookup(at.parent, at.name));
         self.answer(Op::Lookup, name, reply, operation, send_entry);
     }
 
@@ -324,7 +324,8 @@ impl<S: Store> Filesystem for Front<S> {
         let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
         let to_name = to_name.to_owned();
         let operation = by_name(parent, name, move |shared: &Shared<S>, from| {
-            shared.store.rename(from, (to.0, &to_name), replace)
+            let to = EntryName { parent: to.0, name: &to_name };
+            shared.store.rename(from, to, replace)
         });
         self.answer(Op::Rename, name, reply, operation, send_nothing);
     }
@@ -384,10 +385,10 @@ impl<S: Store> Filesystem for Front<S> {
 fn by_name<S, T>(
     parent: INodeNo,
     name: &OsStr,
-    operation: impl FnOnce(&Shared<S>, (u64, &OsStr)) -> Result<T, Errno> + Send + 'static,
+    operation: impl FnOnce(&Shared<S>, EntryName<'_>) -> Result<T, Errno> + Send + 'static,
 ) -> impl FnOnce(&Shared<S>) -> Result<T, Errno> + Send + 'static {
     let name = name.to_owned();
-    move |shared| operation(shared, (parent.0, &name))
+    move |shared| operation(shared, EntryName { parent: parent.0, name: &name })
 }
 
 fn owner(request: &Request) -> Owner {

@@ -31,6 +31,13 @@ pub struct Change {
     pub(crate) handle: Option<u64>,
 }
 
+/// Where a name is, or is to be: its directory, and the name in it.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryName<'a> {
+    pub(crate) parent: u64,
+    pub(crate) name: &'a OsStr,
+}
+
 /// Name in a directory.
 #[derive(Debug, Clone)]
 pub struct DirEntry {
@@ -81,23 +88,23 @@ pub trait Store: Send + Sync + 'static {
     /// Creates and opens a file.
     fn create(
         &self,
-        at: (u64, &OsStr),
+        at: EntryName<'_>,
         mode: u32,
         flags: i32,
         owner: Owner,
     ) -> Result<(FileAttr, u64), Errno>;
     /// Creates a directory.
-    fn make_dir(&self, at: (u64, &OsStr), mode: u32, owner: Owner) -> Result<FileAttr, Errno>;
+    fn make_dir(&self, at: EntryName<'_>, mode: u32, owner: Owner) -> Result<FileAttr, Errno>;
     /// Creates a symbolic link.
-    fn make_link(&self, at: (u64, &OsStr), target: &Path, owner: Owner) -> Result<FileAttr, Errno>;
+    fn make_link(&self, at: EntryName<'_>, target: &Path, owner: Owner) -> Result<FileAttr, Errno>;
     /// Gives a file a second name.
-    fn link(&self, ino: u64, at: (u64, &OsStr)) -> Result<FileAttr, Errno>;
+    fn link(&self, ino: u64, at: EntryName<'_>) -> Result<FileAttr, Errno>;
     /// Removes a file.
-    fn unlink(&self, at: (u64, &OsStr)) -> Result<(), Errno>;
+    fn unlink(&self, at: EntryName<'_>) -> Result<(), Errno>;
     /// Removes an empty directory.
-    fn remove_dir(&self, at: (u64, &OsStr)) -> Result<(), Errno>;
+    fn remove_dir(&self, at: EntryName<'_>) -> Result<(), Errno>;
     /// Renames; fails if `replace` is false and the new name exists.
-    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno>;
+    fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, replace: bool) -> Result<(), Errno>;
     /// Names in a directory, with `.` and `..`.
     fn list(&self, ino: u64) -> Result<Vec<DirEntry>, Errno>;
     /// Room on the disk.

@@ -12,7 +12,7 @@ use fuser::{FileAttr, FileType, INodeNo};
 use rustix::io::Errno;
 
 use crate::fault::lock;
-use crate::store::{Change, DirEntry, FreeSpace, Owner, ROOT, Store};
+use crate::store::{Change, DirEntry, EntryName, FreeSpace, Owner, ROOT, Store};
 
 /// Size of the disk in `statfs`, in bytes.
 const CAPACITY: u64 = 1 << 30;
@@ -126,37 +126,37 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn create(&self, at: (u64, &OsStr), mode: u32, _: i32, _: Owner) -> Result<(FileAttr, u64), Errno> {
+    fn create(&self, at: EntryName<'_>, mode: u32, _: i32, _: Owner) -> Result<(FileAttr, u64), Errno> {
         let mut tree = self.tree();
-        let ino = tree.make(at.0, at.1, Kind::File(Vec::new()), permissions(mode))?;
+        let ino = tree.make(at.parent, at.name, Kind::File(Vec::new()), permissions(mode))?;
         Ok((tree.attr(ino)?, NO_HANDLE))
     }
 
-    fn make_dir(&self, at: (u64, &OsStr), mode: u32, _: Owner) -> Result<FileAttr, Errno> {
+    fn make_dir(&self, at: EntryName<'_>, mode: u32, _: Owner) -> Result<FileAttr, Errno> {
         let mut tree = self.tree();
-        let ino = tree.make(at.0, at.1, Kind::Dir(BTreeMap::new()), permissions(mode))?;
+        let ino = tree.make(at.parent, at.name, Kind::Dir(BTreeMap::new()), permissions(mode))?;
         tree.attr(ino)
     }
 
-    fn make_link(&self, _: (u64, &OsStr), _: &Path, _: Owner) -> Result<FileAttr, Errno> {
+    fn make_link(&self, _: EntryName<'_>, _: &Path, _: Owner) -> Result<FileAttr, Errno> {
         Err(Errno::PERM)
     }
 
-    fn link(&self, ino: u64, at: (u64, &OsStr)) -> Result<FileAttr, Errno> {
+    fn link(&self, ino: u64, at: EntryName<'_>) -> Result<FileAttr, Errno> {
         let mut tree = self.tree();
-        tree.link(ino, at.0, at.1)?;
+        tree.link(ino, at.parent, at.name)?;
         tree.attr(ino)
     }
 
-    fn unlink(&self, at: (u64, &OsStr)) -> Result<(), Errno> {
-        self.tree().unlink(at.0, at.1)
+    fn unlink(&self, at: EntryName<'_>) -> Result<(), Errno> {
+        self.tree().unlink(at.parent, at.name)
     }
 
-    fn remove_dir(&self, at: (u64, &OsStr)) -> Result<(), Errno> {
-        self.tree().rmdir(at.0, at.1)
+    fn remove_dir(&self, at: EntryName<'_>) -> Result<(), Errno> {
+        self.tree().rmdir(at.parent, at.name)
     }
 
-    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
+    fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, replace: bool) -> Result<(), Errno> {
         self.tree().rename(from, to, replace)
     }
 
@@ -344,21 +344,21 @@ impl Tree {
     }
 
     /// Renames a file as `rename` does; fails if `replace` is false and the new name exists.
-    fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
-        let ino = self.lookup(from.0, from.1)?;
-        match self.lookup(to.0, to.1) {
+    fn rename(&mut self, from: EntryName<'_>, to: EntryName<'_>, replace: bool) -> Result<(), Errno> {
+        let ino = self.lookup(from.parent, from.name)?;
+        match self.lookup(to.parent, to.name) {
             Ok(old) if old == ino => return Ok(()),
             Ok(_) if !replace => return Err(Errno::EXIST),
             Ok(old) => match self.node(old)?.kind {
-                Kind::File(_) => self.unlink(to.0, to.1)?,
-                Kind::Dir(_) => self.rmdir(to.0, to.1)?,
+                Kind::File(_) => self.unlink(to.parent, to.name)?,
+                Kind::Dir(_) => self.rmdir(to.parent, to.name)?,
             },
             Err(_) => {}
         }
-        self.enter(to.0, to.1, ino)?;
-        self.leave(from.0, from.1)?;
+        self.enter(to.parent, to.name, ino)?;
+        self.leave(from.parent, from.name)?;
         let node = self.node_mut(ino)?;
-        to.1.clone_into(&mut node.name);
+        to.name.clone_into(&mut node.name);
         node.changed = SystemTime::now();
         Ok(())
     }
@@ -455,14 +455,16 @@ mod tests {
         assert_eq!(tree.rmdir(ROOT, os("d")), Err(Errno::NOTEMPTY));
         assert_eq!(tree.unlink(ROOT, os("d")), Err(Errno::ISDIR));
         assert_eq!(tree.rmdir(ROOT, os("g")), Err(Errno::NOTDIR));
-        assert_eq!(tree.rename((ROOT, os("g")), (d, os("f")), false), Err(Errno::EXIST));
+        let old = EntryName { parent: ROOT, name: os("g") };
+        let new = EntryName { parent: d, name: os("f") };
+        assert_eq!(tree.rename(old, new, false), Err(Errno::EXIST));
 
-        let old = tree.lookup(d, os("f")).unwrap();
-        tree.rename((ROOT, os("g")), (d, os("f")), true).unwrap();
+        let replaced = tree.lookup(d, os("f")).unwrap();
+        tree.rename(old, new, true).unwrap();
         assert_eq!(tree.content(Path::new("d/f")).unwrap(), b"2");
         assert_eq!(tree.content(Path::new("g")), None);
-        assert_eq!(tree.node(old).unwrap().links, 0);
-        assert_eq!(tree.read(old, 0, 9).unwrap(), b"1", "a file without a name can still be open");
+        assert_eq!(tree.node(replaced).unwrap().links, 0);
+        assert_eq!(tree.read(replaced, 0, 9).unwrap(), b"1", "a file without a name can still be open");
 
         let f = tree.lookup(d, os("f")).unwrap();
         tree.link(f, ROOT, os("h")).unwrap();

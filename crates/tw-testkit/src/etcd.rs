@@ -9,26 +9,34 @@ use crate::{Lacks, TempDir, leave_out, wait};
 /// Time for the start: it syncs to disk.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Ports of one server.
+#[derive(Clone, Copy)]
+struct Ports {
+    client: u16,
+    /// For other servers.
+    peer: u16,
+}
+
 /// A server with an empty store, until it is dropped.
 pub struct RealEtcd {
     child: Child,
-    /// For clients, and for other servers.
-    ports: (u16, u16),
+    ports: Ports,
     options: Vec<String>,
     dir: TempDir,
 }
 
-fn spawn(dir: &TempDir, (port, peer): (u16, u16), options: &[String]) -> Option<Child> {
+fn spawn(dir: &TempDir, ports: Ports, options: &[String]) -> Option<Child> {
     let program = std::env::var_os("TAILWATER_ETCD").unwrap_or_else(|| "etcd".into());
     let is_tls = options.iter().any(|option| option == "--cert-file");
     let scheme = if is_tls { "https" } else { "http" };
-    let (client, peer) = (format!("{scheme}://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let (client, peer) =
+        (format!("{scheme}://127.0.0.1:{}", ports.client), format!("http://127.0.0.1:{}", ports.peer));
     let mut command = Command::new(program);
     command.arg("--data-dir").arg(dir.join("data")).args(["--listen-client-urls", &client]);
     command.args(["--advertise-client-urls", &client, "--listen-peer-urls", &peer]);
     command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
     let child = command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-    assert!(wait::until(PATIENCE, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()));
+    assert!(wait::until(PATIENCE, || TcpStream::connect((Ipv4Addr::LOCALHOST, ports.client)).is_ok()));
     Some(child)
 }
 
@@ -41,7 +49,7 @@ impl RealEtcd {
     /// Starts a server with these options; `None` if there is no program, so the test is left out.
     pub fn start(options: &[&str]) -> Option<Self> {
         let dir = TempDir::new("etcd").expect("a directory can be made");
-        let ports = (free_port(), free_port());
+        let ports = Ports { client: free_port(), peer: free_port() };
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let Some(child) = spawn(&dir, ports, &options) else {
             leave_out(Lacks::Machine, "no etcd, which TAILWATER_ETCD names");
@@ -63,12 +71,12 @@ impl RealEtcd {
 
     /// Address for a configuration.
     pub fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.ports.0)
+        format!("etcd://127.0.0.1:{}", self.ports.client)
     }
 
     /// Port for clients.
     pub fn port(&self) -> u16 {
-        self.ports.0
+        self.ports.client
     }
 }
 

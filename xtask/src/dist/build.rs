@@ -112,7 +112,7 @@ pub(super) fn tools<const N: usize>(
     target: Target<'_>,
     programs: [Program; N],
 ) -> Result<[PathBuf; N], Failure> {
-    build(compiler, target, (programs, "plain"), &[])
+    build(compiler, target, programs, "plain", &[])
 }
 
 /// Builds the server for a target and returns its path.
@@ -126,9 +126,9 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
         Profile::New => Some(train(compiler, target.triple)?),
     };
     let [binary] = match profile {
-        None => build(compiler, target, ([SERVER], "plain"), &[]),
+        None => build(compiler, target, [SERVER], "plain", &[]),
         Some(path) => {
-            build(compiler, target, ([SERVER], "optimised"), &[format!("-Cprofile-use={}", path.display())])
+            build(compiler, target, [SERVER], "optimised", &[format!("-Cprofile-use={}", path.display())])
         }
     }?;
     Ok(binary)
@@ -138,8 +138,7 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
 fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
     // The instrumented server runs here only.
     let instrumented = Target { triple, glibc: None };
-    let [binary] =
-        build(compiler, instrumented, ([SERVER], INSTRUMENTED), &["-Cprofile-generate".to_owned()])?;
+    let [binary] = build(compiler, instrumented, [SERVER], INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
     // The profile fits this source only.
     let name = format!("{triple}-{}.profdata", commit().unwrap_or_else(|| "unknown".to_owned()));
@@ -154,7 +153,8 @@ const INSTRUMENTED: &str = "instrumented";
 fn build<const N: usize>(
     compiler: &Compiler,
     Target { triple, glibc }: Target<'_>,
-    (programs, name): ([Program; N], &str),
+    programs: [Program; N],
+    name: &str,
     flags: &[String],
 ) -> Result<[PathBuf; N], Failure> {
     let work = target().join(WORK);

@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             Some(binary) => Tools::beside(binary)?,
             None => Tools::build(&compiler, options.target(triple))?,
         };
-        let product = Product::new((&binary, tools), triple, options.maintainer.as_deref())?;
+        let product = Product::new(&binary, tools, triple, options.maintainer.as_deref())?;
         product.tell_needs();
         let runs_here = triple.split('-').next() == compiler.host.split('-').next();
         for artifact in product.pack(&out, Effort::Best, &mut left_out)? {
@@ -172,7 +172,7 @@ impl Options {
 }
 
 impl Product {
-    fn new((binary, tools): (&Path, Tools), triple: &str, maintainer: Option<&str>) -> Result<Self, Failure> {
+    fn new(binary: &Path, tools: Tools, triple: &str, maintainer: Option<&str>) -> Result<Self, Failure> {
         let program = read(binary)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let epoch = epoch()?;
@@ -228,9 +228,9 @@ impl Product {
             }
             None => left_out.push(format!("packages for {triple}: those are made with glibc")),
         }
-        if let Some((name, number)) = rpm::architecture(triple) {
-            let file = format!("tailwater-{version}-{}.{name}.rpm", rpm::RELEASE);
-            write(Kind::Rpm, file, rpm::package(self, (name, number), effort)?)?;
+        if let Some(architecture) = rpm::architecture(triple) {
+            let file = format!("tailwater-{version}-{}.{}.rpm", rpm::RELEASE, architecture.name);
+            write(Kind::Rpm, file, rpm::package(self, architecture, effort)?)?;
         }
         match image::architecture(triple) {
             Some(name) if self.needs.is_static() => {

@@ -131,11 +131,19 @@ struct Dependency {
     version: String,
 }
 
-/// Name of an architecture in RPM, and its number in the lead; the target has to be one that uses glibc.
-pub(super) fn architecture(target: &str) -> Option<(&'static str, u16)> {
+/// Architecture, as packages name it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Architecture {
+    pub(super) name: &'static str,
+    /// Number in the lead.
+    number: u16,
+}
+
+/// Architecture of a target, which has to be one that uses glibc.
+pub(super) fn architecture(target: &str) -> Option<Architecture> {
     match target {
-        "x86_64-unknown-linux-gnu" => Some(("x86_64", 1)),
-        "aarch64-unknown-linux-gnu" => Some(("aarch64", 19)),
+        "x86_64-unknown-linux-gnu" => Some(Architecture { name: "x86_64", number: 1 }),
+        "aarch64-unknown-linux-gnu" => Some(Architecture { name: "aarch64", number: 19 }),
         _ => None,
     }
 }
@@ -143,13 +151,13 @@ pub(super) fn architecture(target: &str) -> Option<(&'static str, u16)> {
 /// Makes the package.
 pub(super) fn package(
     product: &Product,
-    (architecture, number): (&str, u16),
+    architecture: Architecture,
     effort: Effort,
 ) -> Result<Vec<u8>, Failure> {
     let files = Layout::Rpm.files(&product.parts)?;
     let archive = cpio(&files, product.epoch)?;
     let payload = effort.gzip(&archive)?;
-    let header = header(product, architecture, &files, &payload)?.bytes(tag::REGION);
+    let header = header(product, architecture.name, &files, &payload)?.bytes(tag::REGION);
     let signed = [&header[..], &payload].concat();
     let mut digests = Header::default();
     digests.text(digest_tag::SHA1, &sha1(&header));
@@ -157,7 +165,7 @@ pub(super) fn package(
     digests.number(digest_tag::SIZE, signed.len() as u32);
     digests.0.insert(digest_tag::MD5, Value::Binary(md5(&signed).to_vec()));
     digests.number(digest_tag::PAYLOAD_SIZE, archive.len() as u32);
-    let mut out = lead(&format!("tailwater-{}-{RELEASE}", product.version), number);
+    let mut out = lead(&format!("tailwater-{}-{RELEASE}", product.version), architecture.number);
     out.extend_from_slice(&digests.bytes(digest_tag::REGION));
     out.resize(out.len().next_multiple_of(8), 0);
     out.extend_from_slice(&signed);

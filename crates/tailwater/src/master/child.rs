@@ -231,7 +231,8 @@ impl Child {
     pub(super) fn wait_until_configured(
         &mut self,
         deadline: Instant,
-        (inbox, is_daemon): (&SignalQueue, bool),
+        inbox: &SignalQueue,
+        is_daemon: bool,
     ) -> Result<(), Failure> {
         let pid = self.pid;
         loop {

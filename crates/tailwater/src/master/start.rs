@@ -340,7 +340,7 @@ impl Start {
         describe(&self.console);
         report.log_to(&self.console);
         let mut server =
-            Server::start(config, sockets, (process.affinity, copier), &self.sinks, &self.console)?;
+            Server::start(config, sockets, process.affinity, copier, &self.sinks, &self.console)?;
         server.begin(&self.console);
         Ok(InProcess { server, rules })
     }

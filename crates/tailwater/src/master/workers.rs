@@ -76,7 +76,7 @@ impl Workers {
         console: &Console,
     ) -> Result<Self, Fault> {
         let mut leaving = Vec::new();
-        let current = match begin(&handover, &mut leaving, (&inbox, &mut links), console) {
+        let current = match begin(&handover, &mut leaving, &inbox, &mut links, console) {
             Ok(child) => Some(child),
             // The signal stays in the queue and is handled next.
             Err(Failure::Interrupted(_)) => None,
@@ -107,7 +107,7 @@ impl Workers {
         match followed {
             Ok(true) => {}
             Ok(false) | Err(Failure::Full(_)) => {
-                let child = begin(&handover, &mut self.leaving, (&self.inbox, &mut self.links), console)?;
+                let child = begin(&handover, &mut self.leaving, &self.inbox, &mut self.links, console)?;
                 self.replace_by(child, handover.rules.clone());
             }
             Err(Failure::Unresponsive(_)) => self.replace_silent(Some(&handover), console)?,
@@ -155,7 +155,7 @@ impl Workers {
     /// Replaces the process for the configuration that is served already. If no other process can be started, the
     /// serving one continues.
     fn replace(&mut self, console: &Console) {
-        match begin(&self.handover, &mut self.leaving, (&self.inbox, &mut self.links), console) {
+        match begin(&self.handover, &mut self.leaving, &self.inbox, &mut self.links, console) {
             Ok(child) => self.replace_by(child, self.handover.rules.clone()),
             Err(failure) => console.fault(&failure.into()),
         }

@@ -80,7 +80,8 @@ impl Server {
     pub(crate) fn start(
         config: Config,
         sockets: Arc<Sockets>,
-        (affinity, copier): (Affinity, Option<Copier>),
+        affinity: Affinity,
+        copier: Option<Copier>,
         sinks: &Sinks,
         console: &Console,
     ) -> Result<Self, Fault> {

@@ -194,7 +194,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     process::keep_secrets(&config, &console);
     process::change_directory(&config.main)?;
     rules.enforce()?.log_to(&console);
-    let server = Server::start(config, Arc::new(sockets), (affinity, None), sinks, &console)?;
+    let server = Server::start(config, Arc::new(sockets), affinity, None, sinks, &console)?;
     let signs = Some(Signs::every(order.sign_interval));
     Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
 }

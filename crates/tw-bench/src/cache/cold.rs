@@ -12,7 +12,7 @@ use tw_testkit::{Client, wait};
 use super::contestants::{
     Caches, NGINX_WITH_THREADS, OURS, OURS_DIRECT, OURS_LOG, SameDirectory, TRAFFIC_SERVER,
 };
-use super::full::{Full, Limited};
+use super::full::{Full, Limited, Part};
 use crate::Outcome;
 use crate::cgroup::Limits;
 use crate::contestant::{Contestant, Running};
@@ -20,7 +20,7 @@ use crate::data::{drop_from_memory, forget_everything};
 use crate::load::{Load, LoadResult};
 use crate::loops::{self, LoopMetrics, Loops};
 use crate::plot::{Kind, Plot};
-use crate::proxy::origin::FILES;
+use crate::proxy::origin::{FILES, OriginFile};
 use crate::report::{Report, Table, number, progress, span};
 
 /// Path of the only hot response.
@@ -57,13 +57,13 @@ struct Score {
 pub(super) fn run(report: &mut Report, caches: &Caches, mut plan: Plan) -> Outcome {
     plan.limits = plan.limits.checked(&plan.data, report)?;
     let plan = &plan;
-    let count = usize::try_from((plan.limits.memory * plan.factor).div_ceil(FILES[1].1 as u64))?;
+    let count = usize::try_from((plan.limits.memory * plan.factor).div_ceil(FILES[1].size as u64))?;
     let mut results = Vec::new();
-    let (path, size) = FILES[1];
-    let parts = [((path, size), count), ((HOT_BELOW, size), 1)];
-    let cpus = (plan.server_cpu, plan.load_cpu);
+    let hot = OriginFile { path: HOT_BELOW, ..FILES[1] };
+    let parts = [Part { file: FILES[1], count }, Part { file: hot, count: 1 }];
     for SameDirectory { binary, parameters, variants } in caches.on_directories() {
-        let full = Full::make(caches, binary, parameters, &plan.data, &parts, cpus)?;
+        let full =
+            Full::make(caches, binary, parameters, &plan.data, &parts, plan.server_cpu, plan.load_cpu)?;
         for variant in variants {
             let contestant = caches.at(variant.name, binary, &full.dir, variant.parameters, variant.http);
             let requests = |score: &Score| score.alone.requests + score.loaded.requests + score.cold.requests;
@@ -77,9 +77,12 @@ pub(super) fn run(report: &mut Report, caches: &Caches, mut plan: Plan) -> Outco
     let total = plan.limits.memory * plan.factor;
     for contestant in caches.others_on_disk(total * 3 / 2, plan.limits.memory / 4) {
         progress(&format!("cold hits: {}", contestant.name));
-        let score = Limited::filled(&contestant, plan.limits, &plan.data, &parts, cpus).and_then(|limited| {
-            caches.counted(|| measure(&contestant, plan, &limited, limited.server.prefix.path(), count))
-        });
+        let score =
+            Limited::filled(&contestant, plan.limits, &plan.data, &parts, plan.server_cpu, plan.load_cpu)
+                .and_then(|limited| {
+                    caches
+                        .counted(|| measure(&contestant, plan, &limited, limited.server.prefix.path(), count))
+                });
         match score {
             Ok(score) => results.push(score),
             Err(why) => report.note(&format!("cold hits: {} is left out: {why}", contestant.name)),
@@ -138,7 +141,7 @@ fn measure(
 
 /// Lua for `wrk`: each request takes any of the responses.
 fn random_requests(count: usize) -> String {
-    let (path, _) = FILES[1];
+    let path = FILES[1].path;
     format!(
         "math.randomseed(os.time())
 request = function()
@@ -160,7 +163,7 @@ fn make_cold(dir: &Path, plan: &Plan) -> Outcome {
 /// Makes the server read the hot responses.
 fn warm(server: &Running) -> Outcome {
     let response = Client::get(server.addr(), HOT)?;
-    if response.status == 200 && response.body.len() == FILES[1].1 {
+    if response.status == 200 && response.body.len() == FILES[1].size {
         Ok(())
     } else {
         Err(format!("{}: {HOT}: status {}", server.name, response.status).into())

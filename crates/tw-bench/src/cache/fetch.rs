@@ -1,6 +1,7 @@
 //! Client that requests many responses once each, to fill a cache.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,19 +10,21 @@ use tw_testkit::{Client, wait};
 
 use crate::Outcome;
 use crate::exec::pin;
+use crate::proxy::origin::OriginFile;
 
 /// Connections, each with a thread of its own.
 const CONNECTIONS: usize = 8;
 
-/// Requests from `server` the responses below `path` with the numbers from `first` on, each of `size` bytes. `tick`
-/// is the time between two of them; zero for no pause. Returns when all have arrived.
+/// Requests from `server` the responses below the path of `file` with these numbers. `tick` is the time between two of them;
+/// zero for no pause. Returns when all have arrived.
 pub(super) fn fetch(
     server: SocketAddr,
-    (path, size): (&str, usize),
-    (first, count): (usize, usize),
+    file: OriginFile,
+    numbers: Range<usize>,
     tick: Duration,
     cpu: usize,
 ) -> Outcome {
+    let OriginFile { path, size } = file;
     let next = AtomicUsize::new(0);
     let began = Instant::now();
     let one = || -> Outcome {
@@ -29,7 +32,7 @@ pub(super) fn fetch(
         let mut client = Client::connect(server)?;
         loop {
             let nth = next.fetch_add(1, Relaxed);
-            if nth >= count {
+            if nth >= numbers.len() {
                 return Ok(());
             }
             let due = began + tick * u32::try_from(nth)?;
@@ -37,7 +40,7 @@ pub(super) fn fetch(
             if !early.is_zero() {
                 wait::pause(early);
             }
-            let number = first + nth;
+            let number = numbers.start + nth;
             client.send(format!("GET {path}/{number} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
             let response = client.read_response()?;
             if response.status != 200 || response.body.len() != size {

@@ -14,7 +14,7 @@ use crate::cgroup::written_bytes;
 use crate::contestant::{Running, present};
 use crate::exec::RunPlacement;
 use crate::paced_client::PacedClient;
-use crate::proxy::origin::FILES;
+use crate::proxy::origin::{FILES, OriginFile};
 use crate::report::{Report, Table, median, number, progress, span};
 use crate::spans::Spans;
 use crate::static_files::Plan;
@@ -60,7 +60,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     // Room for everything, warm-up and fills beside hits too.
     let all = (plan.rounds + 1) * count + WARM_UP;
     let beside = plan.seconds * plan.rounds as u64 * 1000 / FILL_TICK.as_millis() as u64;
-    let size = (all as u64 + beside) * FILES[1].1 as u64 * 3 / 2;
+    let size = (all as u64 + beside) * FILES[1].size as u64 * 3 / 2;
     contestants.extend(caches.others_on_disk(size.max(STORAGE_MIN), OTHERS_MEMORY));
     let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> =
@@ -69,7 +69,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     // Threads, connections and directories are there afterwards.
     let mut first = WARM_UP;
     for server in &running {
-        fetch(server.addr(), FILES[1], (0, WARM_UP), Duration::ZERO, plan.load_cpu)?;
+        fetch(server.addr(), FILES[1], 0..WARM_UP, Duration::ZERO, plan.load_cpu)?;
         written(server)?;
     }
     for round in 1..=plan.rounds {
@@ -78,7 +78,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
             let cpu = usage::cpu_time(server.pid())?;
             let before = caches.origin_requests()?;
             let written_before = written_bytes(server.prefix.path()).ok();
-            fetch(server.addr(), FILES[1], (first, count), Duration::ZERO, plan.load_cpu)?;
+            fetch(server.addr(), FILES[1], first..first + count, Duration::ZERO, plan.load_cpu)?;
             wait::pause(REST);
             let cpu = usage::cpu_time(server.pid())? - cpu;
             if caches.origin_requests()? - before < count as u64 {
@@ -87,7 +87,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
             result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);
             written(server)?;
             let bytes = written_before.zip(written_bytes(server.prefix.path()).ok());
-            let stored = (count * FILES[1].1) as f64;
+            let stored = (count * FILES[1].size) as f64;
             result.written.push(bytes.map(|(before, after)| (after - before) as f64 / stored));
         }
         first += count;
@@ -105,7 +105,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
 
 /// Measures hot requests, alone and beside fills that begin with this number.
 fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spans, Spans)> {
-    let (path, size) = FILES[0];
+    let OriginFile { path, size } = FILES[0];
     let span = Duration::from_secs(seconds);
     let times = |tick: Duration| usize::try_from(span.as_millis() / tick.as_millis());
     let paced_client =
@@ -114,9 +114,9 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
         Ok(paced_client.send_requests(&[(&server.name, server.addr())], cpu)?.pop().unwrap_or_default())
     };
     let alone = send_requests()?;
-    let fills = (first, times(FILL_TICK)?);
+    let fills = first..first + times(FILL_TICK)?;
     let during_fills = std::thread::scope(|scope| {
-        let filling = scope.spawn(|| {
+        let filling = scope.spawn(move || {
             fetch(server.addr(), FILES[1], fills, FILL_TICK, cpu).map_err(|error| error.to_string())
         });
         let during_fills = send_requests();

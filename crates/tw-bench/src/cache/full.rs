@@ -13,6 +13,7 @@ use crate::cgroup::{Cgroup, Limits};
 use crate::contestant::{Binary, Contestant, Running};
 use crate::data::remove_tree;
 use crate::exec::RunPlacement;
+use crate::proxy::origin::OriginFile;
 use crate::report::progress;
 use crate::{Outcome, loops};
 
@@ -24,8 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Metric of the responses that were stored.
 const STORED: &str = "tailwater_cache_stored_total";
 
-/// Responses below a path and the size of each, and how many of them: numbered from 0.
-pub(crate) type Part<'a> = ((&'a str, usize), usize);
+/// Responses of one kind, and how many of them: numbered from 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) file: OriginFile,
+    pub(crate) count: usize,
+}
 
 /// The directory, removed in the end.
 pub(crate) struct Full {
@@ -46,14 +51,15 @@ impl Limited {
         contestant: &Contestant,
         limits: Limits,
         data: &Path,
-        parts: &[Part<'_>],
-        (server_cpu, load_cpu): (usize, usize),
+        parts: &[Part],
+        server_cpu: usize,
+        load_cpu: usize,
     ) -> Outcome<Self> {
         let group = Cgroup::new(limits, data)?;
         let place = RunPlacement { cpu: Some(server_cpu), cgroups: group.dirs(), ..RunPlacement::default() };
         let server = contestant.start(&place)?;
-        for &(file, count) in parts {
-            fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
+        for &Part { file, count } in parts {
+            fetch(server.addr(), file, 0..count, Duration::ZERO, load_cpu)?;
         }
         // Pages that are not written yet cannot be dropped.
         syncfs(File::open(server.prefix.path())?)?;
@@ -75,11 +81,12 @@ impl Full {
         binary: &Binary,
         parameters: &str,
         data: &Path,
-        parts: &[Part<'_>],
-        (server_cpu, load_cpu): (usize, usize),
+        parts: &[Part],
+        server_cpu: usize,
+        load_cpu: usize,
     ) -> Outcome<Self> {
         let word = if binary.is_tailwater() { "ours" } else { "nginx" };
-        let count = parts.iter().map(|(_, count)| count).sum();
+        let count = parts.iter().map(|part| part.count).sum();
         progress(&format!("{word}: fetching {count} responses"));
         let full = Self { dir: data.join(format!("cache-{word}")), count };
         if full.dir.exists() {
@@ -89,8 +96,8 @@ impl Full {
         let server = contestant.start(&RunPlacement::on(server_cpu))?;
         let fetch_all = || {
             let mut parts = parts.iter();
-            parts.try_for_each(|&(file, count)| {
-                fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)
+            parts.try_for_each(|&Part { file, count }| {
+                fetch(server.addr(), file, 0..count, Duration::ZERO, load_cpu)
             })
         };
         fetch_all()?;

@@ -3,7 +3,7 @@
 use super::contestants::{Caches, NGINX, OURS, TRAFFIC_SERVER, VARNISH};
 use crate::Outcome;
 use crate::conf;
-use crate::proxy::origin::FILES;
+use crate::proxy::origin::{FILES, OriginFile};
 use crate::report::{Report, Table, number, span};
 use crate::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
 
@@ -14,8 +14,7 @@ const NGINX_OPEN: &str = "nginx, open_file_cache";
 pub(super) struct Shape {
     pub(super) name: &'static str,
     title: &'static str,
-    /// Path and size.
-    file: (&'static str, usize),
+    file: OriginFile,
 }
 
 pub(super) const SHAPES: &[Shape] = &[
@@ -31,7 +30,7 @@ pub(super) fn run(
     connections: usize,
     shape: &Shape,
 ) -> Outcome {
-    let (path, size) = shape.file;
+    let OriginFile { path, size } = shape.file;
     let mut contestants = vec![
         caches.ours(OURS, ""),
         caches.nginx(NGINX, ""),

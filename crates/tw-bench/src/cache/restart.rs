@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::contestants::{Caches, LOG, OURS, OURS_LOG};
-use super::full::{Full, TIMEOUT};
+use super::full::{Full, Part, TIMEOUT};
 use crate::Outcome;
 use crate::cgroup::{Cgroup, Limits};
 use crate::contestant::Running;
 use crate::data::forget_everything;
 use crate::exec::RunPlacement;
-use crate::proxy::origin::FILES;
+use crate::proxy::origin::{FILES, OriginFile};
 use crate::report::{Report, Table, number, progress, span};
 use crate::usage;
 
@@ -54,9 +54,8 @@ pub(super) fn run(
     for (_, name, store) in stores {
         let parameters = format!("{store} {SNAPSHOT}");
         let ours = &caches.binaries.ours;
-        let parts = [(FILES[0], count)];
-        let cpus = (plan.server_cpu, plan.load_cpu);
-        let full = Full::make(caches, ours, &parameters, &plan.data, &parts, cpus)?;
+        let parts = [Part { file: FILES[0], count }];
+        let full = Full::make(caches, ours, &parameters, &plan.data, &parts, plan.server_cpu, plan.load_cpu)?;
         let contestant = caches.at(name, ours, &full.dir, &parameters, "");
         // Memory of a server with an empty cache.
         let empty = caches.at(name, ours, Path::new("cache"), &parameters, "");
@@ -89,7 +88,7 @@ pub(super) fn run(
 /// Requests a response from the middle of the cache. Returns the time since `began`.
 fn first_hit(caches: &Caches, server: &Running, count: usize, began: Instant) -> Outcome<Duration> {
     let before = caches.origin_requests()?;
-    let (path, size) = FILES[0];
+    let OriginFile { path, size } = FILES[0];
     let response = Client::get(server.addr(), &format!("{path}/{}", count / 2))?;
     let took = began.elapsed();
     if response.status != 200 || response.body.len() != size || caches.origin_requests()? > before {

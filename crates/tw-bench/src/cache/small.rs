@@ -19,7 +19,7 @@ use super::full::{Full, Limited, Part};
 use crate::Outcome;
 use crate::data::{drop_from_memory, forget_everything};
 use crate::exec::pin;
-use crate::proxy::origin::{FILE_128K, FILES};
+use crate::proxy::origin::{FILE_128K, FILES, OriginFile};
 use crate::report::{Report, Table, number, progress, span};
 use crate::spans::Spans;
 
@@ -47,13 +47,13 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     let total = limits.memory * plan.factor;
     let hundreds = usize::try_from(total / MEAN)?.div_ceil(100);
     let kinds = [FILES[0], FILES[1], FILE_128K];
-    let parts: Vec<Part<'_>> =
-        kinds.into_iter().zip(SHARES).map(|(file, share)| (file, share * hundreds)).collect();
+    let parts: Vec<Part> =
+        kinds.into_iter().zip(SHARES).map(|(file, share)| Part { file, count: share * hundreds }).collect();
     let rate = limits.iops / RATE_SHARE;
-    let cpus = (plan.server_cpu, plan.load_cpu);
     let mut results = Vec::new();
     for SameDirectory { binary, parameters, variants } in caches.on_directories() {
-        let full = Full::make(caches, binary, parameters, &plan.data, &parts, cpus)?;
+        let full =
+            Full::make(caches, binary, parameters, &plan.data, &parts, plan.server_cpu, plan.load_cpu)?;
         for variant in variants {
             progress(&format!("small responses: {}", variant.name));
             let contestant = caches.at(variant.name, binary, &full.dir, variant.parameters, variant.http);
@@ -64,9 +64,10 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     for contestant in caches.others_on_disk(total * 3 / 2, limits.memory / 4) {
         let name = &contestant.name;
         progress(&format!("small responses: {name}"));
-        let score = Limited::filled(&contestant, limits, &plan.data, &parts, cpus).and_then(|limited| {
-            measure(name, caches, &limited, limited.server.prefix.path(), &parts, rate, plan)
-        });
+        let score = Limited::filled(&contestant, limits, &plan.data, &parts, plan.server_cpu, plan.load_cpu)
+            .and_then(|limited| {
+                measure(name, caches, &limited, limited.server.prefix.path(), &parts, rate, plan)
+            });
         match score {
             Ok(score) => results.push(score),
             Err(why) => report.note(&format!("small responses: {name} is left out: {why}")),
@@ -83,7 +84,7 @@ fn measure(
     caches: &Caches,
     limited: &Limited,
     dir: &Path,
-    parts: &[Part<'_>],
+    parts: &[Part],
     rate: u64,
     plan: &Plan,
 ) -> Outcome<Score> {
@@ -95,12 +96,12 @@ fn measure(
 }
 
 /// Sends requests at a rate. Returns their times to the first byte, and how many were answered in a second.
-fn load(server: SocketAddr, parts: &[Part<'_>], rate: u64, plan: &Plan) -> Outcome<(Spans, f64)> {
+fn load(server: SocketAddr, parts: &[Part], rate: u64, plan: &Plan) -> Outcome<(Spans, f64)> {
     let count = usize::try_from(rate * plan.seconds)?;
     let next = AtomicUsize::new(0);
     let began = Instant::now();
     let tick = Duration::from_secs(1) / u32::try_from(rate)?;
-    let all: usize = parts.iter().map(|(_, count)| count).sum();
+    let all: usize = parts.iter().map(|part| part.count).sum();
     let one = |seed: usize| -> Outcome<Vec<Duration>> {
         pin(plan.load_cpu)?;
         let mut client = Client::connect(server)?.timeout(RESPONSE_MAX);
@@ -118,10 +119,10 @@ fn load(server: SocketAddr, parts: &[Part<'_>], rate: u64, plan: &Plan) -> Outco
             }
             let mut chosen = random.below(all);
             let mut parts = parts.iter();
-            let ((path, size), nth) = loop {
+            let (OriginFile { path, size }, nth) = loop {
                 match parts.next() {
-                    Some((file, count)) if chosen < *count => break (*file, chosen),
-                    Some((_, count)) => chosen -= count,
+                    Some(part) if chosen < part.count => break (part.file, chosen),
+                    Some(part) => chosen -= part.count,
                     None => return Err("no response has this number".into()),
                 }
             };

@@ -15,10 +15,21 @@ use crate::data::noise;
 use crate::options::Options;
 use crate::turns::{Turns, number_of, put};
 
-/// Paths of responses, and the sizes of their bodies. All paths below one of these have the same response.
-pub(crate) const FILES: [(&str, usize); 3] = [("/1k", 1 << 10), ("/32k", 32 << 10), ("/1m", 1 << 20)];
+/// A response of the origin: all paths below `path` have it, and its body has `size` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OriginFile {
+    pub(crate) path: &'static str,
+    pub(crate) size: usize,
+}
+
+/// Responses of several sizes.
+pub(crate) const FILES: [OriginFile; 3] = [
+    OriginFile { path: "/1k", size: 1 << 10 },
+    OriginFile { path: "/32k", size: 32 << 10 },
+    OriginFile { path: "/1m", size: 1 << 20 },
+];
 /// One more of the kind.
-pub(crate) const FILE_128K: (&str, usize) = ("/128k", 128 << 10);
+pub(crate) const FILE_128K: OriginFile = OriginFile { path: "/128k", size: 128 << 10 };
 /// Path that takes a body and answers with a short one.
 pub(super) const UPLOAD: &str = "/upload";
 /// Path that upgrades.
@@ -63,8 +74,10 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["port", "large"], &[])?;
     let turns = Turns::listen(options.number("port", 0)?)?;
     let large = usize::try_from(options.size("large", 0)?)?;
-    let sizes = FILES.into_iter().chain([FILE_128K, (UPLOAD, 2), (LARGE, large)]);
-    let responses: Vec<(&str, Vec<u8>)> = sizes.map(|(path, size)| (path, response(size))).collect();
+    let upload = OriginFile { path: UPLOAD, size: 2 };
+    let large = OriginFile { path: LARGE, size: large };
+    let files = FILES.into_iter().chain([FILE_128K, upload, large]);
+    let responses: Vec<(&str, Vec<u8>)> = files.map(|file| (file.path, response(file.size))).collect();
     Ok(serve(&turns, &responses)?)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::contestants::{OURS, Proxies};
-use super::origin::FILES;
+use super::origin::{FILES, OriginFile};
 use crate::Outcome;
 use crate::contestant::Running;
 use crate::exec::RunPlacement;
@@ -43,7 +43,7 @@ pub(super) fn run(
     let servers: Vec<(&str, SocketAddr)> =
         [direct].into_iter().chain(running.iter().map(|one| (one.name.as_str(), one.addr()))).collect();
     progress(&format!("added time: {seconds} s"));
-    let (path, size) = FILES[0];
+    let OriginFile { path, size } = FILES[0];
     let count = usize::try_from(Duration::from_secs(seconds).as_millis() / TICK.as_millis())?;
     let paced_client = PacedClient { path, size, tick: TICK, warm_count: WARM_COUNT, count, tls: None };
     let spans = paced_client.send_requests(&servers, load_cpu)?;

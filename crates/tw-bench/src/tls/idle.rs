@@ -20,8 +20,10 @@ const REST: Duration = Duration::from_millis(500);
 /// Measures both, one after the other.
 pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
     let contestants = setup.contestants(Key::EcdsaP256, "");
-    let texts = (&*format!("{count} idle connections, TLS 1.3"), "TLS connection");
-    connection_memory::run(report, texts, &contestants, count, |contestant| measure(contestant, setup, count))
+    let title = format!("{count} idle connections, TLS 1.3");
+    connection_memory::run(report, &title, "TLS connection", &contestants, count, |contestant| {
+        measure(contestant, setup, count)
+    })
 }
 
 fn measure(contestant: &Contestant, setup: &Setup, count: usize) -> Outcome<MemoryEach> {

@@ -262,7 +262,8 @@ impl<'a> Loader<'a> {
     pub fn take_if<P: Protocol>(
         &mut self,
         table: &Table<P>,
-        (outer, inner): (&mut RawSettings, &mut RawSettings),
+        outer: &mut RawSettings,
+        inner: &mut RawSettings,
         node: &Node,
         context: Contexts,
     ) -> IfBlock {

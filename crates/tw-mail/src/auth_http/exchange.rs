@@ -140,7 +140,7 @@ async fn attempt(
     if let Some(connection) = idle {
         // An idle connection that turns out to be closed says nothing about the server.
         if let Ok(exchanged) = exchange(&connection, &request).await {
-            return Ok(finish(s, exchanged, (connection, owner), lease, target));
+            return Ok(finish(s, exchanged, connection, owner, lease, target));
         }
     }
     let opened = open(s, &lease, secured.as_ref(), until).await;
@@ -153,7 +153,7 @@ async fn attempt(
     };
     lease.connected(now_ms());
     match exchange(&connection, &request).await {
-        Ok(exchanged) => Ok(finish(s, exchanged, (connection, owner), lease, target)),
+        Ok(exchanged) => Ok(finish(s, exchanged, connection, owner, lease, target)),
         Err(failure) => {
             if let ExchangeFailure::Attempt(failure) = &failure {
                 attempts::end_lease(s, lease, failure, PeerOutcome::Failed);
@@ -180,7 +180,8 @@ async fn open(
 fn finish(
     s: &MailSession,
     exchanged: Exchanged,
-    (connection, owner): (Rc<UpstreamConnection>, PoolKey),
+    connection: Rc<UpstreamConnection>,
+    owner: PoolKey,
     mut lease: Lease,
     target: &AuthTarget,
 ) -> AuthResponse {

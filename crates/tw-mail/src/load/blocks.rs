@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tw_accept::listen::{AddressServers, ServersByAddress};
-use tw_conf::{ConfError, Diagnostics, Sources, Span};
+use tw_conf::{ConfError, Span};
 use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{Mistakes, RawSettings, Resolve, Table, settings_of};
+use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_core::server_names::ServerId;
@@ -78,7 +78,7 @@ pub(super) fn build(
             cx.mistakes.add(ConfError::new("no \"auth_http\" is defined for server").at(span));
             continue;
         }
-        let server = server(&settings, (core, protocol), span, table, &mut loaded.reach);
+        let server = server(&settings, core, protocol, span, table, &mut loaded.reach);
         if server.starttls != StartTls::Off && server.ssl.tls.is_none() {
             let message = "no \"ssl_certificate\" is defined for the \"starttls\" directive";
             cx.mistakes.add(ConfError::new(message).at(span));
@@ -93,7 +93,8 @@ pub(super) fn build(
 /// Makes a server with its plan.
 fn server(
     settings: &[Resolved],
-    (core, protocol): (Arc<ServerSettings>, MailProtocol),
+    core: Arc<ServerSettings>,
+    protocol: MailProtocol,
     span: Span,
     table: &Table<Mail>,
     reach: &mut Reach,
@@ -140,11 +141,13 @@ fn resolve(
 }
 
 /// Gathers the server of every listening address.
-pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mut Mistakes)) -> Listens {
-    let (sources, diagnostics, mistakes) = said;
-    let said = (sources, diagnostics, &mut *mistakes);
+pub(super) fn listens(
+    servers: &[Server],
+    process: &mut ConfigBuilder<'_>,
+    mistakes: &mut Mistakes,
+) -> Listens {
     let ServersByAddress { addresses, servers: groups, .. } =
-        ServersByAddress::gather(servers, &[], |_, _| {}, said);
+        ServersByAddress::gather(servers, &[], |_, _| {}, process, mistakes);
     for group in &groups {
         let Some(second) = group.members.get(1) else { continue };
         let message = format!("duplicate \"{}\" address and port pair", group.address);

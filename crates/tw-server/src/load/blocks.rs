@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
-use tw_conf::{ConfError, Diagnostics, Sources, Span};
+use tw_conf::{ConfError, Span};
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{Mistakes, RawSettings, Table, settings_of};
+use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_http::HeadLimits;
@@ -242,7 +242,11 @@ pub(super) struct Listens {
 }
 
 /// Gathers the servers of every listening address.
-pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mut Mistakes)) -> Listens {
+pub(super) fn listens(
+    servers: &[Server],
+    process: &mut ConfigBuilder<'_>,
+    mistakes: &mut Mistakes,
+) -> Listens {
     let mut http2: Vec<bool> = Vec::new();
     let added = |at: usize, listen: &Listen| {
         if http2.len() <= at {
@@ -251,7 +255,7 @@ pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mu
         http2[at] |= listen.http2;
     };
     let ServersByAddress { addresses, servers, names } =
-        ServersByAddress::gather(servers, &[Listen::implied()], added, said);
+        ServersByAddress::gather(servers, &[Listen::implied()], added, process, mistakes);
     let join = |((servers, names), http2)| ListenGroup { servers, http2, names };
     let groups = servers.into_iter().zip(names).zip(http2).map(join).collect();
     Listens { addresses, groups }

@@ -140,9 +140,9 @@ impl HttpBlocks {
         };
         let mut child = self.walk_scope(node, context, kind, loader)?;
         if matches!(child.kind, BlockKind::If) {
-            let raws = (&mut scope.raws, &mut child.raws);
+            let outcome = loader.take_if(&self.table, &mut scope.raws, &mut child.raws, node, context);
             // An `if` in a server may contain only the directives that `take_if` has just taken.
-            if loader.take_if(&self.table, raws, node, context) == IfBlock::Rejected || context == SERVER {
+            if outcome == IfBlock::Rejected || context == SERVER {
                 return Ok(());
             }
         }

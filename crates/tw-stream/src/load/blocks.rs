@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
-use tw_conf::{ConfError, Diagnostics, Sources, Span};
+use tw_conf::{ConfError, Span};
 use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{Mistakes, RawSettings, Resolve, Table, settings_of};
+use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_tls_settings::preload_keys;
@@ -98,9 +98,13 @@ fn resolve(
 }
 
 /// Gathers the servers of every listening address.
-pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mut Mistakes)) -> Listens {
+pub(super) fn listens(
+    servers: &[Server],
+    process: &mut ConfigBuilder<'_>,
+    mistakes: &mut Mistakes,
+) -> Listens {
     let ServersByAddress { addresses, servers, names } =
-        ServersByAddress::gather(servers, &[], |_, _| {}, said);
+        ServersByAddress::gather(servers, &[], |_, _| {}, process, mistakes);
     let join = |(servers, names)| AddressGroup { servers, names };
     Listens { addresses, groups: servers.into_iter().zip(names).map(join).collect() }
 }

@@ -22,7 +22,7 @@ pub(in super::super) fn inbox() -> SignalQueue {
 
 fn configure(child: &mut Child, deadline: Instant, inbox: &SignalQueue) -> Result<(), Failure> {
     child.order_configuration(&WorkerCommand::Quit { is_replaced: false }, &[])?;
-    child.wait_until_configured(deadline, (inbox, false))
+    child.wait_until_configured(deadline, inbox, false)
 }
 
 #[test]

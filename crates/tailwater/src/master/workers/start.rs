@@ -28,7 +28,8 @@ pub(super) fn sessions_to(child: &Child) -> Option<OwnedFd> {
 pub(super) fn begin(
     handover: &Handover,
     leaving: &mut Vec<Child>,
-    (inbox, processes): (&SignalQueue, &mut Processes),
+    inbox: &SignalQueue,
+    processes: &mut Processes,
     console: &Console,
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
@@ -82,7 +83,7 @@ pub(super) fn configure(child: &mut Child, handover: &Handover, inbox: &SignalQu
     child.order_configuration(&order, &fds)?;
     drop(order);
     handover.checked.free();
-    child.wait_until_configured(deadline, (inbox, handover.is_daemon))
+    child.wait_until_configured(deadline, inbox, handover.is_daemon)
 }
 
 pub(super) fn texts(files: &MemoryFiles) -> Vec<Text> {

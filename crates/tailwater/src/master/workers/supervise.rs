@@ -36,7 +36,7 @@ impl Workers {
         self.end_silent(console);
         let handover = handover.unwrap_or(&self.handover);
         let rules = handover.rules.clone();
-        let another = begin(handover, &mut self.leaving, (&self.inbox, &mut self.links), console);
+        let another = begin(handover, &mut self.leaving, &self.inbox, &mut self.links, console);
         if let Some(child) = &mut self.current {
             child.is_silent = another.is_ok();
             // If no other worker can be started, this one stays for as long again.
@@ -61,7 +61,7 @@ impl Workers {
             return;
         }
         self.again_at = None;
-        match begin(&self.handover, &mut self.leaving, (&self.inbox, &mut self.links), console) {
+        match begin(&self.handover, &mut self.leaving, &self.inbox, &mut self.links, console) {
             Ok(child) => {
                 self.begins(child.links.own);
                 self.current = Some(child);
