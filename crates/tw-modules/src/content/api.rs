@@ -266,7 +266,7 @@ impl ApiLocation {
         let (block, order) = match (r.method(), endpoint, self.mode) {
             (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
             (_, Endpoint::Keyval(block, name), mode) => {
-                return keyvals::respond(r, (block, name), mode).await;
+                return keyvals::respond(r, block, name, mode).await;
             }
             (Method::Get | Method::Head, Endpoint::Keyvals(block), _) => return keyvals::all(r, block).await,
             (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {

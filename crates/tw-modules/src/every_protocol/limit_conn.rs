@@ -183,7 +183,7 @@ where
         };
         let outer_limits = outer.map(|o| &o.limits);
         let limits =
-            zone::resolve_limits(raw.limits, outer_limits, (&zones, "limit_conn"), cx, |zone, most, _| {
+            zone::resolve_limits(raw.limits, outer_limits, &zones, "limit_conn", cx, |zone, most, _| {
                 Ok(ConnLimit { zone, most })
             })?;
         Ok(Self {
@@ -214,7 +214,7 @@ fn declare<P: Protocol>(
     for RawZone { key, zone: written, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.numbers);
         let make = |zone| ConnCounters { zone, rejected: Counter::default() };
-        let (key, numbers) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
+        let (key, numbers) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
         zones.insert(written.name, Arc::new(ConnZone { key, numbers }));
     }
     Ok(zones)

@@ -37,7 +37,7 @@ use tw_server::load::Resolve;
 
 use self::change::{Change, Shape};
 use self::format::{PictureFormat, PictureHeader, SCANS_MAX, SIGNATURE_LEN, STEPS_MAX};
-use self::number::{Bounds, Number, invalid_parameter};
+use self::number::{Bounds, Number, NumberDirective, invalid_parameter};
 use self::orientation::Orientation;
 use self::picture::Rotation;
 use crate::shared::changed_body::{refuse_ranges, remove_length, without_length};
@@ -46,9 +46,9 @@ use crate::shared::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Directives with a number that may have variables, and their defaults.
-const JPEG_QUALITY: (&str, u32) = ("image_filter_jpeg_quality", 75);
-const SHARPEN: (&str, u32) = ("image_filter_sharpen", 0);
-const WEBP_QUALITY: (&str, u32) = ("image_filter_webp_quality", 80);
+const JPEG_QUALITY: NumberDirective = NumberDirective { name: "image_filter_jpeg_quality", default: 75 };
+const SHARPEN: NumberDirective = NumberDirective { name: "image_filter_sharpen", default: 0 };
+const WEBP_QUALITY: NumberDirective = NumberDirective { name: "image_filter_webp_quality", default: 80 };
 
 /// Bytes of the body that are read at once.
 const READ_SIZE: usize = 64 << 10;
@@ -197,7 +197,7 @@ impl Settings<Http> for ImageFilter {
                 }
                 Ok(())
             }),
-        record::new(JPEG_QUALITY.0, "quality", ALL, Args::exact(1))
+        record::new(JPEG_QUALITY.name, "quality", ALL, Args::exact(1))
             .default("75")
             .doc("Quality of JPEG pictures, from 1 to 100; may have variables.")
             .set(|raw, node, _| raw.jpeg_quality.set_with(node, |node| Ok(node.arg(0)?.clone()))),
@@ -210,7 +210,7 @@ impl Settings<Http> for ImageFilter {
             .since("Tailwater 0.2")
             .doc("Turns and mirrors pictures as the orientation of their EXIF data says, which a changed picture has no more. Sizes are those after it.")
             .set(|raw, node, _| raw.orientation.set_flag(node)),
-        record::new(SHARPEN.0, "percent", ALL, Args::exact(1))
+        record::new(SHARPEN.name, "percent", ALL, Args::exact(1))
             .default("0")
             .doc("Sharpens pictures that are changed; may exceed 100, and may have variables.")
             .set(|raw, node, _| raw.sharpen.set_with(node, |node| Ok(node.arg(0)?.clone()))),
@@ -218,7 +218,7 @@ impl Settings<Http> for ImageFilter {
             .default("on")
             .doc("Keeps transparent colours of GIF pictures, and of PNG pictures with a palette.")
             .set(|raw, node, _| raw.transparency.set_flag(node)),
-        record::new(WEBP_QUALITY.0, "quality", ALL, Args::exact(1))
+        record::new(WEBP_QUALITY.name, "quality", ALL, Args::exact(1))
             .default("80")
             .since("1.11.6")
             .doc("Has no effect: WebP pictures are written without loss. A value is reported.")
@@ -253,10 +253,10 @@ impl Settings<Http> for ImageFilter {
         };
         let is_quality = |n: u32| (1..=100).contains(&n);
         let outer_quality = outer.map(|o| &o.jpeg_quality);
-        let jpeg_quality = Number::resolve(JPEG_QUALITY, raw.jpeg_quality, outer_quality, is_quality, cx)?;
+        let jpeg_quality = Number::resolve(&JPEG_QUALITY, raw.jpeg_quality, outer_quality, is_quality, cx)?;
         // `image_filter_webp_quality` has no effect, but its value is checked.
-        Number::resolve(WEBP_QUALITY, raw.webp_quality, None, is_quality, cx)?;
-        let sharpen = Number::resolve(SHARPEN, raw.sharpen, outer.map(|o| &o.sharpen), |_| true, cx)?;
+        Number::resolve(&WEBP_QUALITY, raw.webp_quality, None, is_quality, cx)?;
+        let sharpen = Number::resolve(&SHARPEN, raw.sharpen, outer.map(|o| &o.sharpen), |_| true, cx)?;
         let transparency =
             raw.transparency.take().map(|keep| if keep { Transparency::Keep } else { Transparency::Drop });
         let exif_orientation = raw

@@ -182,6 +182,14 @@ impl Handler for Grpc {
     }
 }
 
+/// What a request asks for, and of which server.
+#[derive(Clone, Copy)]
+struct RequestTarget<'a> {
+    method: &'a [u8],
+    uri: &'a [u8],
+    host: &'a [u8],
+}
+
 impl Grpc {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
@@ -192,7 +200,9 @@ impl Grpc {
         let host = authority(to.host);
         r.set_upstream_url(to.scheme.text, push_target);
         let method = r.method_name().to_vec();
-        let make = |r: &Request| self.make(r, (&method, &r.upstream.url.path, &host));
+        let make = |r: &Request| {
+            self.make(r, RequestTarget { method: &method, uri: &r.upstream.url.path, host: &host })
+        };
         let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if self.is_rebuilt(r) {
             (Vec::new(), Some(&make))
         } else {
@@ -217,10 +227,10 @@ impl Grpc {
     }
 
     /// The request as it is sent. The error is a status.
-    fn make(&self, r: &Request, what: (&[u8], &[u8], &[u8])) -> Result<BuiltRequest, u16> {
+    fn make(&self, r: &Request, target: RequestTarget<'_>) -> Result<BuiltRequest, u16> {
         let mut head = Vec::with_capacity(HEAD_SIZE);
-        if let Err(error) = self.write(r, what, &mut head) {
-            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
+        if let Err(error) = self.write(r, target, &mut head) {
+            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(target.uri)));
             return Err(400);
         }
         Ok(BuiltRequest { head, body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
@@ -229,7 +239,7 @@ impl Grpc {
     fn write(
         &self,
         r: &Request,
-        (method, uri, host): (&[u8], &[u8], &[u8]),
+        RequestTarget { method, uri, host }: RequestTarget<'_>,
         head: &mut Vec<u8>,
     ) -> Result<(), tw_http::origin::WriteError> {
         let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;

@@ -135,9 +135,7 @@ impl Settings<Http> for LimitRate {
         };
         let outer_limits = outer.map(|o| &o.limits);
         let limits =
-            zone::resolve_limits(raw.limits, outer_limits, (&zones, WORDS.owner), cx, |zone, (), _| {
-                Ok(zone)
-            })?;
+            zone::resolve_limits(raw.limits, outer_limits, &zones, WORDS.owner, cx, |zone, (), _| Ok(zone))?;
         Ok(Self { zones, limits })
     }
 
@@ -158,7 +156,7 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<RateZone>, C
     for RawZone { key, zone: written, rate, burst, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.schedules);
         let make = |zone| Schedules { zone };
-        let (key, schedules) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
+        let (key, schedules) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
         let rate = cx.template(&rate)?;
         zones.insert(written.name, Arc::new(RateZone { key, rate, burst, schedules }));
     }

@@ -248,7 +248,8 @@ impl<S: Session> LimitReq<S> {
         let limits = zone::resolve_limits(
             raw.limits,
             outer_limits,
-            (&zones, "limit_req"),
+            &zones,
+            "limit_req",
             cx,
             |zone, RawValues { burst, delay, cost: written }, cx| {
                 let cost = written.map(|word| cost(&word, &zone, cx)).transpose()?;
@@ -304,7 +305,7 @@ fn declare<P: Protocol>(
             rejected: Counter::default(),
             charged: Counter::default(),
         };
-        let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
+        let (key, buckets) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
         let shared = fleet.map(|fleet| fleet::share(&written.name, rate, &fleet, cx)).transpose()?;
         zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets, shared }));
     }

@@ -106,7 +106,7 @@ impl Settings<Http> for Rewrite {
         if outer.is_none() {
             raw.operations.iter().for_each(|operation| operation.warn_at_http_level(cx));
         }
-        let mut program = Program::compile(raw.operations, phase, (&base32, &lists), cx);
+        let mut program = Program::compile(raw.operations, phase, &base32, &lists, cx);
         if outer.is_none() {
             // The program of `http` has defined its variables; servers must not share the program itself.
             program = Program::default();

@@ -122,7 +122,9 @@ pub(crate) struct ZoneMessages {
 pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
     cx: &mut Resolve<'_, P>,
     words: &ZoneMessages,
-    (key, written, span): (&Word, &ZoneParameter, Span),
+    key: &Word,
+    written: &ZoneParameter,
+    span: Span,
     known: Option<&T>,
     make: impl FnOnce(Zone<T::Value>) -> T,
 ) -> Result<(Template<P::Session>, Arc<T>), ConfError> {
@@ -205,7 +207,8 @@ impl<V> RawLimit<V> {
 pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
     raw: Setting<Vec<RawLimit<V>>>,
     outer: Option<&Arc<[L]>>,
-    (zones, owner): (&Zones<Z>, &'static str),
+    zones: &Zones<Z>,
+    owner: &'static str,
     cx: &mut Resolve<'_, P>,
     make: impl Fn(Arc<Z>, V, &mut Resolve<'_, P>) -> Result<L, ConfError>,
 ) -> Result<Arc<[L]>, ConfError> {

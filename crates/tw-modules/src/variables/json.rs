@@ -148,8 +148,7 @@ impl Source {
         let count = self.variables.len();
         // The name of the source is a name, so this is no pattern of several.
         let source = cx.template(&self.word)?;
-        let parse =
-            move |r: &Request, out: &mut Vec<u8>| extract(r, &source, (&paths, count), max_depth, out);
+        let parse = move |r: &Request, out: &mut Vec<u8>| extract(r, &source, &paths, count, max_depth, out);
         let document =
             cx.vars.define(&format!("json_set {}", self.name), SlotKind::Computed(Arc::new(parse)));
         for (number, variable) in self.variables.iter().enumerate() {
@@ -165,7 +164,8 @@ impl Source {
 fn extract(
     r: &Request,
     source: &Template,
-    (paths, count): (&PathNode, usize),
+    paths: &PathNode,
+    count: usize,
     max_depth: usize,
     out: &mut Vec<u8>,
 ) -> Value {

@@ -72,7 +72,8 @@ pub(super) async fn all(r: &Request, block: Block) -> Result<ApiResponse, ApiFai
 /// Answers a request about one table.
 pub(super) async fn respond(
     r: &mut Request,
-    (block, name): (Block, &str),
+    block: Block,
+    name: &str,
     mode: Mode,
 ) -> Result<ApiResponse, ApiFailure> {
     let zone = zones(r, block).into_iter().find(|zone| &*zone.name == name).ok_or(ApiError::NO_KEYVAL)?;

@@ -60,12 +60,12 @@ impl Dav {
             return Err(fail(r, &error, &temp));
         }
         let parents = self.create_full_put_path.then(|| permissions::of_directory(self.access));
-        match rename(r, &disk, (&temp, &path), parents, &checks).await {
+        match rename(r, &disk, &temp, &path, parents, &checks).await {
             Ok(()) => {}
             Err(NotChanged::PreconditionFailed) => return Err(412),
             Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::XDEV) => {
                 let copy = copy_beside(r, &disk, &temp, &path, self.access, mtime).await?;
-                replace(r, &disk, (&copy, &path), &checks).await?;
+                replace(r, &disk, &copy, &path, &checks).await?;
                 // The temporary file goes with the request.
                 return Ok(stored(r, status));
             }
@@ -118,7 +118,8 @@ fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
 pub(super) async fn rename(
     r: &mut Request,
     disk: &Disk,
-    (from, to): (&CStr, &CStr),
+    from: &CStr,
+    to: &CStr,
     parents: Option<u32>,
     checks: &Checks,
 ) -> Result<(), NotChanged> {
@@ -170,7 +171,8 @@ pub(super) async fn copy_beside(
 pub(super) async fn replace(
     r: &mut Request,
     disk: &Disk,
-    (copy, to): (&CStr, &CStr),
+    copy: &CStr,
+    to: &CStr,
     checks: &Checks,
 ) -> Result<(), u16> {
     let status = match checks.rename(r, disk, copy, to).await {

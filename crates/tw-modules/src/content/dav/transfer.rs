@@ -237,7 +237,7 @@ impl Transfer {
         meta: &FileMeta,
         parents: u32,
     ) -> Result<Outcome, u16> {
-        match put::rename(r, disk, (&self.from, &self.to), Some(parents), &self.checks).await {
+        match put::rename(r, disk, &self.from, &self.to, Some(parents), &self.checks).await {
             Ok(()) => Ok(Outcome::Status(204)),
             Err(NotChanged::PreconditionFailed) => Err(412),
             Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::XDEV) => {
@@ -275,7 +275,7 @@ impl Transfer {
         let from: &CStr = &self.from;
         let copy = put::copy_beside(r, disk, from, &self.to, mode, mtime).await?;
         // The source that was copied is the one whose preconditions held before and hold now.
-        put::replace(r, disk, (&copy, &self.to), &self.checks).await?;
+        put::replace(r, disk, &copy, &self.to, &self.checks).await?;
         Ok(Outcome::Status(204))
     }
 

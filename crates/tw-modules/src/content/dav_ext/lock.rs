@@ -70,7 +70,7 @@ impl DavExt {
             return Ok(outcome);
         }
         let status =
-            if is_missing { create(locks, r, (&disk, &path), lock.token, &checks).await? } else { 200 };
+            if is_missing { create(locks, r, &disk, &path, lock.token, &checks).await? } else { 200 };
         r.response.fields.set("Lock-Token", Bytes::from(format!("<{}>", lock.token.text())));
         Ok(answer(r, &lock, tw_rt::clock::now(), status))
     }
@@ -141,7 +141,8 @@ fn add(
 async fn create(
     locks: &ConfiguredZone,
     r: &mut Request,
-    (disk, path): (&Disk, &CString),
+    disk: &Disk,
+    path: &CString,
     token: LockToken,
     checks: &Checks,
 ) -> Result<u16, u16> {

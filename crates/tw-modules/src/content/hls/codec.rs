@@ -64,9 +64,9 @@ impl Codec {
             b"hvc1" | b"hev1" => Video::h265(find(entry.get(78..)?, *b"hvcC", 0)?),
             b"mp4a" => {
                 let esds = find(sound_boxes(entry)?, *b"esds", 0)?;
-                sound(esds.get(4..)?, sampling_rate(entry))
+                sound(esds.get(4..)?, SoundFormat::of(entry))
             }
-            b".mp3" | b"ms\0U" => Some(Self::mp3(sampling_rate(entry).0)),
+            b".mp3" | b"ms\0U" => Some(Self::mp3(SoundFormat::of(entry).sampling_rate)),
             _ => None,
         }
     }
@@ -237,7 +237,8 @@ impl Bits<'_> {
 }
 
 /// The codec of an elementary stream descriptor.
-fn sound(esds: &[u8], (sampling_rate, channels): (u32, u8)) -> Option<Codec> {
+fn sound(esds: &[u8], format: SoundFormat) -> Option<Codec> {
+    let SoundFormat { sampling_rate, channels } = format;
     let (tag, stream) = descriptor(esds)?;
     if tag != 3 {
         return None;
@@ -278,11 +279,22 @@ fn descriptor(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((*tag, rest.get(..len)?))
 }
 
-/// Sampling rate and channels of the description of sound.
-fn sampling_rate(entry: &[u8]) -> (u32, u8) {
-    let two =
-        |at: usize| entry.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u16::from_be_bytes);
-    (two(24).unwrap_or(0).into(), two(16).and_then(|channels| channels.try_into().ok()).unwrap_or(0))
+/// What the description of sound tells about every codec.
+#[derive(Debug, Clone, Copy)]
+struct SoundFormat {
+    /// Samples of each channel per second.
+    sampling_rate: u32,
+    channels: u8,
+}
+
+impl SoundFormat {
+    /// Reads the description of sound; 0 for what it does not tell.
+    fn of(entry: &[u8]) -> Self {
+        let two =
+            |at: usize| entry.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u16::from_be_bytes);
+        let channels = two(16).and_then(|channels| channels.try_into().ok()).unwrap_or(0);
+        Self { sampling_rate: two(24).unwrap_or(0).into(), channels }
+    }
 }
 
 /// Boxes behind the fields of the description of sound, of which QuickTime has three versions.

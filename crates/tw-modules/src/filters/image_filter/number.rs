@@ -5,6 +5,12 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+/// Directive with a number.
+pub(super) struct NumberDirective {
+    pub(super) name: &'static str,
+    pub(super) default: u32,
+}
+
 /// A number, or variables that make one.
 #[derive(Clone)]
 pub(super) enum Number {
@@ -38,17 +44,17 @@ impl Number {
 
     /// The number of a directive, or that of the outer block, or its default.
     pub(super) fn resolve(
-        (name, default): (&str, u32),
+        directive: &NumberDirective,
         word: Setting<Word>,
         outer: Option<&Self>,
         is_valid: fn(u32) -> bool,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
-        let invalid = |_: &Word| format!("\"{name}\" directive invalid value");
+        let invalid = |_: &Word| format!("\"{}\" directive invalid value", directive.name);
         match (word.take(), outer) {
             (Some(word), _) => Self::compile(&word, is_valid, invalid, cx),
             (None, Some(outer)) => Ok(outer.clone()),
-            (None, None) => Ok(Self::Fixed(default)),
+            (None, None) => Ok(Self::Fixed(directive.default)),
         }
     }
 

@@ -146,7 +146,7 @@ impl Picture {
             for start in (0..self.pixels.len()).step_by(line.max(1)) {
                 for first in start..start + step {
                     if first % PIXEL_LEN < PIXEL_LEN - 1 {
-                        sharpen_line(&mut self.pixels, (first..start + line).step_by(step), (inner, outer));
+                        sharpen_line(&mut self.pixels, (first..start + line).step_by(step), inner, outer);
                     }
                 }
             }
@@ -181,7 +181,7 @@ fn add_row(row: &[u8], row_weight: f32, columns: &[Span], sums: &mut [[f32; PIXE
 }
 
 /// Sharpens the bytes at these places, which are neighbours.
-fn sharpen_line(pixels: &mut [u8], places: impl Iterator<Item = usize> + Clone, (inner, outer): (f32, f32)) {
+fn sharpen_line(pixels: &mut [u8], places: impl Iterator<Item = usize> + Clone, inner: f32, outer: f32) {
     let mut before = None;
     let mut next = places.clone().skip(1);
     for at in places {

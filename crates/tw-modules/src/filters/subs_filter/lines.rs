@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_core::session::Session;
 use tw_server::http::request::Request;
 
-use super::rule::{Applied, Rule, TURN_WORK};
+use super::rule::{Applied, ApplyLimits, Rule, TURN_WORK};
 use crate::shared::changed_body::{Change, End};
 
 /// Rules in use for one body.
@@ -110,7 +110,7 @@ impl<S: Session> Lines<S> {
             let room = if next == self.rules.len() { want } else { self.line_max };
             let Text { bytes, at, out, .. } = text;
             *at = applied
-                .apply(rule, bytes, *at, out, (room, &mut *work), s)
+                .apply(rule, bytes, *at, out, ApplyLimits { room, work: &mut *work }, s)
                 .map_err(|_| io::Error::other("\"subs_filter\" exceeded the limit of backtracking"))?;
             let is_done = *at >= bytes.len();
             if is_done || out.len() >= room {

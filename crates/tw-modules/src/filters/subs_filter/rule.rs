@@ -53,6 +53,14 @@ enum Matcher {
     Regex(Arc<Regex>),
 }
 
+/// How much is done at once.
+pub(super) struct ApplyLimits<'a> {
+    /// Size of the result in bytes.
+    pub(super) room: usize,
+    /// Bytes that may still be looked at.
+    pub(super) work: &'a mut usize,
+}
+
 /// A rule while a body is changed.
 pub(super) struct Applied {
     /// `None` if nothing is looked for, or nothing any more.
@@ -209,7 +217,7 @@ impl Applied {
         Ok(place)
     }
 
-    /// Appends `text` from byte `at` on to `out`, changed, until `out` has `room` bytes or `work` is used up. Returns the byte
+    /// Appends `text` from byte `at` on to `out`, changed, until one of the limits is reached. Returns the byte
     /// of `text` that comes next.
     pub(super) fn apply<S: Session>(
         &mut self,
@@ -217,9 +225,10 @@ impl Applied {
         text: &[u8],
         mut at: usize,
         out: &mut Vec<u8>,
-        (room, work): (usize, &mut usize),
+        limits: ApplyLimits<'_>,
         s: &S,
     ) -> Result<usize, BacktrackLimit> {
+        let ApplyLimits { room, work } = limits;
         while at < text.len() && out.len() < room && *work > 0 {
             let Some(place) = self.find(text, at, work, s)? else {
                 out.extend_from_slice(&text[at..]);

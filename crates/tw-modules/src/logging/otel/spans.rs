@@ -89,7 +89,7 @@ pub(super) fn encode(r: &Request, trace: &RequestTrace, settings: &SpanSettings<
     for pass in r.upstream.passes() {
         for (resends, attempt) in pass.attempts.iter().enumerate() {
             let id = trace.attempt_id(nth);
-            encoded.add(|span| of_request.attempt(id, (attempt, pass.url, resends), span));
+            encoded.add(|span| of_request.attempt(id, attempt, pass.url, resends, span));
             nth += 1;
         }
     }
@@ -155,7 +155,8 @@ impl RequestSpans<'_> {
         id: [u8; 8],
         kind: u64,
         name: &'a [u8],
-        (began, ended): (Instant, Instant),
+        began: Instant,
+        ended: Instant,
     ) -> SpanHead<'a> {
         SpanHead { id, parent: Some(local(self.trace.span_id)), kind, name, began, ended }
     }
@@ -261,7 +262,7 @@ impl RequestSpans<'_> {
     }
 
     fn lookup(&self, lookup: &LookupSpan, id: [u8; 8], span: &mut Message<'_>) {
-        self.head(&self.child(id, INTERNAL, b"cache lookup", (lookup.began, lookup.ended)), span);
+        self.head(&self.child(id, INTERNAL, b"cache lookup", lookup.began, lookup.ended), span);
         if let Some(status) = lookup.status {
             Attributes::of(span).text("tailwater.cache.status", status.word().as_bytes());
         }
@@ -271,7 +272,9 @@ impl RequestSpans<'_> {
     fn attempt(
         &self,
         id: [u8; 8],
-        (attempt, url, resends): (&Attempt, &UpstreamUrl, usize),
+        attempt: &Attempt,
+        url: &UpstreamUrl,
+        resends: usize,
         span: &mut Message<'_>,
     ) {
         let r = self.r;
@@ -282,8 +285,8 @@ impl RequestSpans<'_> {
             AttemptPeer::Nobody(group) => group,
         };
         let name = [method, b" ", server.as_bytes()].concat();
-        let times = (began, began + attempt.elapsed());
-        self.head(&self.child(id, CLIENT, &name, times), span);
+        let ended = began + attempt.elapsed();
+        self.head(&self.child(id, CLIENT, &name, began, ended), span);
         let mut attributes = Attributes::of(span);
         attributes.text("http.request.method", method);
         if !url.scheme.is_empty() {
@@ -332,7 +335,7 @@ impl RequestSpans<'_> {
     }
 
     fn wait(&self, wait: &DiskWait, parent: [u8; 8], span: &mut Message<'_>) {
-        let head = self.child(random_span_id(), INTERNAL, b"disk wait", (wait.queued, end_of(wait)));
+        let head = self.child(random_span_id(), INTERNAL, b"disk wait", wait.queued, end_of(wait));
         self.head(&SpanHead { parent: Some(local(parent)), ..head }, span);
         let mut attributes = Attributes::of(span);
         attributes.text("tailwater.disk.operation", wait.op.name().as_bytes());

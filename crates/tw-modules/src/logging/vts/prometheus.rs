@@ -46,7 +46,7 @@ const NODES: [Family<NodeRow>; 6] = [
     }),
     ("request_duration_seconds", "histogram", "Times of requests", |name, row, out| {
         let NodeRow { labels, node, .. } = row;
-        write_histogram(name, labels, &node.buckets, (node.requests, node.time_ms), out);
+        write_histogram(name, labels, &node.buckets, node.requests, node.time_ms, out);
     }),
     ("cache_total", "counter", "Requests by cache status", |name, row, out| {
         for (status, count) in CACHE_WORDS.iter().zip(row.node.cache) {
@@ -98,17 +98,11 @@ fn write_average(name: &str, (labels, peer): &(String, UpstreamView), out: &mut 
 
 fn write_times(name: &str, (labels, peer): &(String, UpstreamView), out: &mut String) {
     let count = peer.classes.iter().sum();
-    write_histogram(name, labels, &peer.buckets, (count, peer.time_ms), out);
+    write_histogram(name, labels, &peer.buckets, count, peer.time_ms, out);
 }
 
 /// Appends a histogram, if bounds are configured.
-fn write_histogram(
-    name: &str,
-    labels: &str,
-    buckets: &[Bucket],
-    (count, time_ms): (u64, u64),
-    out: &mut String,
-) {
+fn write_histogram(name: &str, labels: &str, buckets: &[Bucket], count: u64, time_ms: u64, out: &mut String) {
     if buckets.is_empty() {
         return;
     }
@@ -260,10 +254,10 @@ mod tests {
     #[test]
     fn histograms_have_bounds_and_sums() {
         let mut out = String::new();
-        write_histogram("t", "host=\"a\"", &[], (3, 1234), &mut out);
+        write_histogram("t", "host=\"a\"", &[], 3, 1234, &mut out);
         assert_eq!(out, "");
         let buckets = [Bucket { bound_ms: 5, count: 1 }, Bucket { bound_ms: 1000, count: 2 }];
-        write_histogram("t", "host=\"a\"", &buckets, (3, 1234), &mut out);
+        write_histogram("t", "host=\"a\"", &buckets, 3, 1234, &mut out);
         let expected = "t_bucket{host=\"a\",le=\"0.005\"} 1\nt_bucket{host=\"a\",le=\"1.000\"} 2\n\
             t_bucket{host=\"a\",le=\"+Inf\"} 3\nt_sum{host=\"a\"} 1.234\nt_count{host=\"a\"} 3\n";
         assert_eq!(out, expected);

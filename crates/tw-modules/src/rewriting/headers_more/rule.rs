@@ -98,7 +98,7 @@ impl RawRule {
                 ([b'-', ..], _) => return Err(node.invalid_parameter(word)),
                 _ => {
                     has_field = true;
-                    rule.fields.extend(RawField::read(node, word, (verb, side), cx)?);
+                    rule.fields.extend(RawField::read(node, word, verb, side, cx)?);
                 }
             }
         }
@@ -139,7 +139,8 @@ impl RawField {
     fn read(
         node: &Node,
         word: &Word,
-        (verb, side): (Verb, Side),
+        verb: Verb,
+        side: Side,
         cx: &mut Cx<'_>,
     ) -> Result<Option<Self>, ConfError> {
         let mut parts = word.bytes.splitn(2, |byte| *byte == b':');

@@ -57,7 +57,8 @@ impl Program {
     pub(super) fn compile(
         written: Vec<RawOperation>,
         phase: Phase,
-        (base32, lists): (&Base32, &UpstreamLists),
+        base32: &Base32,
+        lists: &UpstreamLists,
         cx: &mut Resolve<'_>,
     ) -> Self {
         let operations = Vec::with_capacity(written.len());

@@ -436,7 +436,7 @@ impl Compressed {
             return work.run(supply()).map_err(io::Error::other);
         }
         let more = if is_counted { memory.peak - memory.kept } else { memory.peak };
-        by_pool(r, work, supply, (&self.budget, more)).await
+        by_pool(r, work, supply, &self.budget, more).await
     }
 }
 
@@ -470,7 +470,8 @@ async fn by_pool(
     r: &Request,
     work: Work,
     supply: impl FnOnce() -> EncoderSource,
-    (budget, bytes): (&Arc<Budget>, u64),
+    budget: &Arc<Budget>,
+    bytes: u64,
 ) -> io::Result<EncoderOutput> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
