@@ -61,7 +61,7 @@ fn start_quic(event_loop: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnect
     let peer = Addr::Inet(incoming.peer());
     let own = event_loop.clone();
     let started = event_loop.core().spawn_connection(|id| {
-        let client = Client::new(id, peer, (listen, SocketKind::Datagram), own);
+        let client = Client::new(id, peer, listen, SocketKind::Datagram, own);
         client.debug(format_args!("accept: {}", client.peer()));
         serve_quic(client, incoming)
     });

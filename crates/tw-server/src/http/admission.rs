@@ -76,13 +76,13 @@ pub(crate) fn hold_of(share: Option<&Rc<MemoryShare>>) -> Hold {
 /// Decides about a new request of a client.
 pub(crate) fn verdict(client: &Client, protocol: MemoryHolder) -> Verdict {
     match client.memory_share(protocol) {
-        Some(share) => judge(memory::level(), (memory::left_for_requests(), memory::left()), share),
+        Some(share) => judge(memory::level(), memory::left_for_requests(), memory::left(), share),
         None => Verdict::Begin,
     }
 }
 
 /// `left` is without what other requests are expected to take; `all` is all that is left.
-fn judge(level: MemoryLevel, (left, all): (u64, u64), share: &MemoryShare) -> Verdict {
+fn judge(level: MemoryLevel, left: u64, all: u64, share: &MemoryShare) -> Verdict {
     let is_beyond = |held: usize, part: u64, min: u64| held as u64 > (left / part).max(min);
     let address = share.held_by_address();
     if level == MemoryLevel::Exhausted && (all < LAST_BYTES || address as u64 > ADDRESS_MIN) {
@@ -152,8 +152,8 @@ mod tests {
             (MemoryLevel::Exhausted, 4 * MB, [Verdict::Refuse, Verdict::Refuse, Verdict::Begin]),
             (MemoryLevel::Exhausted, 4 * MB - 1, [Verdict::Refuse; 3]),
         ] {
-            let left = (left as u64, left as u64);
-            let found = [&slow, &slow_too, &other].map(|share| judge(level, left, share));
+            let left = left as u64;
+            let found = [&slow, &slow_too, &other].map(|share| judge(level, left, left, share));
             assert_eq!(found, expected, "{level:?} {left:?}");
         }
     }

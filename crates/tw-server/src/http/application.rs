@@ -95,7 +95,7 @@ impl Application for Loop {
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
         let AcceptedConnection { id, transport, peer, listen, passed } = connection;
-        let client = Client::new(id, peer, (listen, SocketKind::Stream), self);
+        let client = Client::new(id, peer, listen, SocketKind::Stream, self);
         client.debug(format_args!("accept: {}", client.peer()));
         let early = passed.map_or_else(Vec::new, |passed| client.take_passed(*passed));
         accept::serve(client, transport, early)

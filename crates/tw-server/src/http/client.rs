@@ -96,11 +96,17 @@ enum Verbosity {
 
 impl Client {
     /// A client whose connection was just accepted.
-    pub(crate) fn new(id: u64, peer: Addr, listen: (Rc<Addr>, SocketKind), event_loop: Rc<Loop>) -> Rc<Self> {
+    pub(crate) fn new(
+        id: u64,
+        peer: Addr,
+        listen: Rc<Addr>,
+        kind: SocketKind,
+        event_loop: Rc<Loop>,
+    ) -> Rc<Self> {
         let is_debugged =
             event_loop.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Self::make(id, peer, listen, event_loop, verbosity)
+        Self::make(id, peer, listen, kind, event_loop, verbosity)
     }
 
     /// Rest of a timeout for the next request head. The time of the first one began when the client was accepted: it includes a TLS
@@ -115,8 +121,8 @@ impl Client {
     /// Copy of the client with only the facts known during a handshake, for variables that are evaluated then.
     pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
         let peer = self.peer.clone();
-        let listen = (self.listen.clone(), self.kind);
-        let client = Self::make(self.id, peer, listen, self.event_loop.clone(), self.verbosity);
+        let listen = self.listen.clone();
+        let client = Self::make(self.id, peer, listen, self.kind, self.event_loop.clone(), self.verbosity);
         // Setting cannot fail: both fields of the new client are empty.
         let _ = client.tls.set(Box::new(secured));
         if let Some(header) = self.proxy.get() {
@@ -146,14 +152,15 @@ impl Client {
     pub(crate) fn internal(event_loop: Rc<Loop>) -> Rc<Self> {
         let id = event_loop.counts.next_connection();
         let nowhere = Addr::Unix(None);
-        let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
-        Self::make(id, nowhere, listen, event_loop, Verbosity::Quiet)
+        let listen = Rc::new(nowhere.clone());
+        Self::make(id, nowhere, listen, SocketKind::Stream, event_loop, Verbosity::Quiet)
     }
 
     fn make(
         id: u64,
         peer: Addr,
-        (listen, kind): (Rc<Addr>, SocketKind),
+        listen: Rc<Addr>,
+        kind: SocketKind,
         event_loop: Rc<Loop>,
         verbosity: Verbosity,
     ) -> Rc<Self> {

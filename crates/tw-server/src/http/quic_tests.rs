@@ -55,8 +55,9 @@ impl Application for Echo {
             return;
         };
         let peer = incoming.peer().into();
-        let listen = (datagram.listen.clone(), SocketKind::Datagram);
-        let serve = |id| echo(Client::new(id, peer, listen, event_loop.clone()), incoming);
+        let listen = datagram.listen.clone();
+        let serve =
+            |id| echo(Client::new(id, peer, listen, SocketKind::Datagram, event_loop.clone()), incoming);
         assert!(event_loop.core().spawn_connection(serve).is_ok());
     }
 

@@ -31,7 +31,7 @@ impl OpenFile {
                 return Ok(buf.into());
             }
         }
-        read_verified(r, &disk, check, &self.file, (offset, want)).await
+        read_verified(r, &disk, check, &self.file, offset, want).await
     }
 
     /// Reads up to `want` bytes at `offset` by a job, which compares them with their checksums if there are some; nothing at the
@@ -42,7 +42,7 @@ impl OpenFile {
             let buf = disk.read_cold(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
             return buf.map(Bytes::from).map_err(read_error);
         };
-        read_verified(r, &disk, check, &self.file, (offset, want)).await
+        read_verified(r, &disk, check, &self.file, offset, want).await
     }
 }
 
@@ -53,7 +53,8 @@ pub(crate) async fn read_verified(
     disk: &Disk,
     check: &Arc<BlockCheck>,
     file: &File,
-    (offset, want): (u64, usize),
+    offset: u64,
+    want: usize,
 ) -> io::Result<Bytes> {
     let read = check.read(disk, &mut r.costs.account, file, offset, want).await;
     read.map_err(read_error)?.map_err(|block| {

@@ -19,13 +19,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
 pub enum WrittenSticky {
     Cookie(WrittenCookie),
     Route(Vec<Word>),
-    Learn {
-        create: Vec<Word>,
-        lookup: Vec<Word>,
-        zone: (Box<[u8]>, u64, Span),
-        timeout: Duration,
-        in_head: bool,
-    },
+    Learn { create: Vec<Word>, lookup: Vec<Word>, zone: WrittenZone, timeout: Duration, in_head: bool },
 }
 
 #[derive(Default)]
@@ -37,6 +31,14 @@ pub struct WrittenCookie {
     same_site: Option<(Box<[u8]>, Span)>,
     http_only: bool,
     secure: bool,
+}
+
+/// The zone of `sticky learn` as written.
+pub struct WrittenZone {
+    name: Box<[u8]>,
+    /// In bytes.
+    size: u64,
+    span: Span,
 }
 
 /// The sessions of a zone, and the group that they are for.
@@ -140,7 +142,7 @@ fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {
             if size < ZONE_MIN {
                 return Err(fail("zone is too small"));
             }
-            zone = Some((name.into(), size, word.span));
+            zone = Some(WrittenZone { name: name.into(), size, span: word.span });
         } else if let Some(value) = word.param("timeout") {
             if timeout.is_some() {
                 return Err(fail("duplicate timeout"));
@@ -205,11 +207,12 @@ fn templates(words: &[Word], cx: &mut Resolve<'_>) -> Result<Vec<Template>, Conf
 
 /// The sessions of a zone, with those that were learned before.
 fn sessions(
-    (name, size, at): (Box<[u8]>, u64, Span),
+    written: WrittenZone,
     timeout: Duration,
     upstream: &str,
     cx: &mut Resolve<'_>,
 ) -> Result<Arc<StickySessions>, ConfError> {
+    let WrittenZone { name, size, span } = written;
     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let before = cx.previous::<Zone>(&name).filter(|zone| zone.size == size && &*zone.upstream == upstream);
     let mut is_new = false;
@@ -229,7 +232,7 @@ fn sessions(
         let name = tw_log::Text(&name);
         let upstream = &zone.upstream;
         let message = format!("sticky zone \"{name}\" is already used in upstream \"{upstream}\"");
-        return Err(ConfError::new(message).at(at));
+        return Err(ConfError::new(message).at(span));
     }
     Ok(zone.sessions.clone())
 }

@@ -132,11 +132,11 @@ pub(crate) fn forward_head(
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::Refresh) => match rewrite.location(r, value, true) {
-                Some(value) => append(r, (name, known), value),
+                Some(value) => append(r, name, known, value),
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::SetCookie) => match rewrite.cookie(r, value) {
-                Some(value) => append(r, (name, known), value),
+                Some(value) => append(r, name, known, value),
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::LastModified) => {
@@ -167,7 +167,7 @@ fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
 }
 
 /// Appends a field with another value than the upstream server has sent.
-fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: Vec<u8>) {
+fn append(r: &mut Request, name: &[u8], known: Option<Known>, value: Vec<u8>) {
     r.response.fields.append(Name::CopyKnown(name, known), Value::Shared(value.into()));
 }
 

@@ -119,7 +119,7 @@ impl<S: RequestStream> Sending<S> {
         if let Some(piece) = first {
             is_last = piece.is_last;
             let permit = ahead(&mut body, self.stream.wait_for_turn(self.size())).await?;
-            self.send_piece(r, &mut body, (piece.bytes, permit), is_last && !has_trailers).await?;
+            self.send_piece(r, &mut body, piece.bytes, permit, is_last && !has_trailers).await?;
         }
         // Trailers need no turn: they leave with the last piece.
         while !is_last {
@@ -132,7 +132,7 @@ impl<S: RequestStream> Sending<S> {
             let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
             r.client().event_loop.budget.spent(piece.bytes.len());
-            self.send_piece(r, &mut body, (piece.bytes, permit), is_last && !has_trailers).await?;
+            self.send_piece(r, &mut body, piece.bytes, permit, is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
             return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into()));
@@ -230,7 +230,7 @@ impl<S: RequestStream> Sending<S> {
                     // Other streams have their turn while this one waits for its body, and all frames made so far are
                     // sent.
                     drop(permit);
-                    flush(&*self.stream, (&self.waits, self.limits), sent).await?;
+                    flush(&*self.stream, &self.waits, self.limits, sent).await?;
                     next.await?
                 }
             }
@@ -251,7 +251,7 @@ impl<S: RequestStream> Sending<S> {
 
     /// Waits until the transport has taken everything framed, as far as the stream has to wait for that.
     async fn flush(&self, r: &Request) -> Result<(), SendError> {
-        flush(&*self.stream, (&self.waits, self.limits), r.costs.sent.bytes).await
+        flush(&*self.stream, &self.waits, self.limits, r.costs.sent.bytes).await
     }
 
     /// Size of the response, as far as it is known.
@@ -269,7 +269,8 @@ impl<S: RequestStream> Sending<S> {
         &mut self,
         r: &mut Request,
         body: &mut Body,
-        (mut bytes, permit): (Bytes, S::Permit),
+        mut bytes: Bytes,
+        permit: S::Permit,
         ends: bool,
     ) -> Result<(), SendError> {
         self.sent += bytes.len() as u64;
@@ -302,7 +303,8 @@ impl<S: RequestStream> Sending<S> {
 /// were framed.
 async fn flush<S: RequestStream>(
     stream: &S,
-    (waits, limits): (&ClientWait, WaitLimits),
+    waits: &ClientWait,
+    limits: WaitLimits,
     sent: u64,
 ) -> Result<(), SendError> {
     if let Poll::Ready(flushed) = stream.poll_flush(&mut Context::from_waker(Waker::noop())) {

@@ -73,7 +73,7 @@ impl Follower {
             FollowerEvent::Continue(_) => return Err(io::Error::other(AlreadyLogged)),
             FollowerEvent::Piece(piece) => piece,
             FollowerEvent::Read(PartialFile { file, head, check: Some(check) }, at, len) => {
-                let piece = files::read_verified(r, &self.disk, &check, &file, (head + at, len)).await?;
+                let piece = files::read_verified(r, &self.disk, &check, &file, head + at, len).await?;
                 if piece.is_empty() {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }

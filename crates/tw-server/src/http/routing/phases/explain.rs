@@ -118,7 +118,7 @@ async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> 
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
     let event_loop = Loop::new(core, generation);
-    let client = Client::new(1, client, (Rc::new(address.clone()), kind), event_loop.clone());
+    let client = Client::new(1, client, Rc::new(address.clone()), kind, event_loop.clone());
     if is_secure {
         let name = String::from_utf8_lossy(&request.host).into_owned();
         // The client is new.
