@@ -27,12 +27,8 @@ pub(crate) async fn read<H: Host>(
     early: &mut Vec<u8>,
 ) -> Option<Preface> {
     loop {
-        let len = early.len().min(expected.len());
-        if early.get(..len) != expected.get(..len) {
-            return Some(Preface::Absent);
-        }
-        if len == expected.len() {
-            return Some(Preface::Found);
+        if let Some(preface) = compare(early, expected) {
+            return Some(preface);
         }
         early.reserve(READ_SIZE);
         match socket.try_read(early) {
@@ -47,5 +43,36 @@ pub(crate) async fn read<H: Host>(
             }
             Err(_) => return None,
         }
+    }
+}
+
+/// Compares the first bytes of a connection with a preface; `None` as long as they may be a part of it.
+fn compare(early: &[u8], expected: &[u8]) -> Option<Preface> {
+    let len = early.len().min(expected.len());
+    if early.get(..len) != expected.get(..len) {
+        return Some(Preface::Absent);
+    }
+    (len == expected.len()).then_some(Preface::Found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_decide_as_early_as_they_can() {
+        let expected = b"PRI * HTTP/2.0";
+        for (early, preface) in [
+            (&b""[..], None),
+            (b"PR", None),
+            (b"PRI * HTTP/2.0", Some(Preface::Found)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM", Some(Preface::Found)),
+            (b"G", Some(Preface::Absent)),
+            (b"PRI * HTTP/1", Some(Preface::Absent)),
+            (b"PROPFIND / HTTP/1.1", Some(Preface::Absent)),
+        ] {
+            assert_eq!(compare(early, expected), preface, "{}", early.escape_ascii());
+        }
+        assert_eq!(compare(b"", b""), Some(Preface::Found));
     }
 }

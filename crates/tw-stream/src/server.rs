@@ -191,3 +191,34 @@ fn refuse_options_of_connections(node: &Node) -> Result<(), ConfError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use tw_conf::Span;
+
+    use super::*;
+
+    fn node(words: &[&str]) -> Node {
+        let word = |text: &&str| Word { bytes: text.as_bytes().into(), span: Span::default(), quoted: false };
+        let mut words = words.iter().map(word);
+        let name = words.next().expect("a directive has a name");
+        Node { name, args: words.collect(), block: None, span: Span::default(), end: Span::default() }
+    }
+
+    #[test]
+    fn datagrams_have_no_options_of_connections() {
+        let refusal = |words: &[&str]| {
+            let words = [&["listen", "53", "udp"][..], words].concat();
+            refuse_options_of_connections(&node(&words)).err().map(|error| error.message)
+        };
+        assert_eq!(refusal(&["reuseport", "rcvbuf=64k", "default_server"]), None);
+        for option in ["ssl", "backlog=8", "fastopen=3", "so_keepalive=on", "deferred", "proxy_protocol"] {
+            let message = refusal(&["reuseport", option]).expect("a socket of datagrams has no connections");
+            let name = option.split('=').next().unwrap_or_default();
+            assert!(
+                message.contains(&format!("\"{name}\" parameter is incompatible with \"udp\"")),
+                "{message}"
+            );
+        }
+    }
+}
