@@ -1,4 +1,4 @@
-//! What the tasks that announce know: what is shared, what other nodes have said, and which demand of this node they have heard.
+//! State of the tasks that announce: what is shared, what other nodes have said, and which demand of this node they have heard.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};

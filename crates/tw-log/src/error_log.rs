@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use crate::context::{ContextText, LineContext};
 use crate::json_line::{JsonLine, LineTime};
 use crate::sink::Shared;
-use crate::text_line::Line;
+use crate::text_line::TextLine;
 use crate::{Level, Sink, SyslogHead};
 
 /// Error log of one location: its targets with their levels. Cheap to clone.
@@ -129,10 +129,10 @@ impl ErrorLog {
         let mut texts = of_format(LineFormat::Text).peekable();
         if texts.peek().is_some() {
             let line = match context {
-                None => Line::new(time.unix_s, level, connection, message),
+                None => TextLine::new(time.unix_s, level, connection, message),
                 Some(context) => {
                     let message = format_args!("{message}{}", ContextText(context));
-                    Line::new(time.unix_s, level, connection, message)
+                    TextLine::new(time.unix_s, level, connection, message)
                 }
             };
             texts.for_each(|target| target.push(line.bytes(), level, time));
@@ -175,7 +175,7 @@ pub(crate) fn write_or_stderr(log: &ErrorLog, level: Level, message: fmt::Argume
     if log.targets.is_empty() {
         // A failure to write to standard error cannot be reported.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let line = Line::new(now.as_secs().cast_signed(), level, None, message);
+        let line = TextLine::new(now.as_secs().cast_signed(), level, None, message);
         let _ = io::Write::write_all(&mut io::stderr(), line.bytes());
     } else {
         log.write(level, None, message);

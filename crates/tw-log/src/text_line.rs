@@ -32,12 +32,12 @@ impl fmt::Display for Text<'_> {
 }
 
 /// A line under construction, on the stack.
-pub(crate) struct Line {
+pub(crate) struct TextLine {
     bytes: [u8; LINE_MAX],
     len: usize,
 }
 
-impl Line {
+impl TextLine {
     pub(crate) fn new(
         unix_s: i64,
         level: Level,
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for TextLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // DIFF(nginx): control characters are escaped in every message; nginx writes what the peer sent.
         for piece in text.as_bytes().split_inclusive(u8::is_ascii_control) {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn line(connection: Option<u64>, message: fmt::Arguments<'_>) -> String {
-        let line = Line::new(0, Level::Error, connection, message);
+        let line = TextLine::new(0, Level::Error, connection, message);
         String::from_utf8(line.bytes().to_vec()).unwrap()
     }
 

@@ -31,7 +31,7 @@ pub struct Change {
     pub(crate) handle: Option<u64>,
 }
 
-/// Where a name is, or is to be: its directory, and the name in it.
+/// Place of a name that is there or is to be there: its directory, and the name in it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryName<'a> {
     pub(crate) parent: u64,

@@ -74,11 +74,11 @@ pub(crate) struct DatagramSessions {
     listeners: RefCell<Vec<Weak<DatagramListener>>>,
     counts: Arc<Counts>,
     core: Weak<LoopCore>,
-    /// What begins sessions by the current configuration.
+    /// Beginner of sessions by the current configuration.
     starter: OnceCell<Weak<dyn DatagramStarter>>,
 }
 
-/// What begins sessions over datagrams by the current configuration of the loop.
+/// Beginner of sessions over datagrams by the current configuration of the loop.
 pub(crate) trait DatagramStarter {
     /// Begins another session with what is left in the queue of a client, unless there is none to be begun.
     fn begin_next(&self, client: &DatagramClient);

@@ -1,4 +1,4 @@
-//! What all connections to etcd share.
+//! State that all connections to etcd share.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -182,7 +182,7 @@ impl Handler for Grpc {
     }
 }
 
-/// What a request asks for, and of which server.
+/// Target of a request, and the server that it is for.
 #[derive(Clone, Copy)]
 struct RequestTarget<'a> {
     method: &'a [u8],

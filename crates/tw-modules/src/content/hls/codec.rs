@@ -279,7 +279,7 @@ fn descriptor(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((*tag, rest.get(..len)?))
 }
 
-/// What the description of sound tells about every codec.
+/// Facts that the description of sound tells about every codec.
 #[derive(Debug, Clone, Copy)]
 struct SoundFormat {
     /// Samples of each channel per second.

@@ -53,7 +53,7 @@ enum Matcher {
     Regex(Arc<Regex>),
 }
 
-/// How much is done at once.
+/// Limits of the work that is done at once.
 pub(super) struct ApplyLimits<'a> {
     /// Size of the result in bytes.
     pub(super) room: usize,
