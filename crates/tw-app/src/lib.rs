@@ -17,7 +17,7 @@ mod load;
 pub use app::App;
 pub use config::Config;
 pub use generation::Generation;
-pub use load::{Modules, all_directives, load, structure_directives};
+pub use load::{Modules, all_directives, all_metrics, load, structure_directives};
 pub use tw_server::config::location::TempPath;
 pub use tw_server::load::{Directory, DirectoryPurpose};
 

@@ -5,6 +5,7 @@ use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
     ProtocolParts, Rejected, ResolveContext,
 };
+use tw_core::metrics::{Metric, MetricsTable};
 use tw_core::shared_objects::SharedObjects;
 use tw_mail::MailBlocks;
 use tw_server::load::HttpBlocks;
@@ -37,13 +38,7 @@ pub fn load(
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, Box<Rejected<Config>>> {
-    let blocks = AppBlocks {
-        fleet: FleetBlocks::default(),
-        http: HttpBlocks::new(modules.http),
-        stream: StreamBlocks::new(modules.stream),
-        mail: MailBlocks::new(modules.mail),
-    };
-    tw_core::load::load(tree, files, prefixes, blocks, previous, diagnostics)
+    tw_core::load::load(tree, files, prefixes, AppBlocks::new(modules), previous, diagnostics)
 }
 
 /// Records of all directives this program knows, with the module of each. Those of `main` and `events` come first.
@@ -53,6 +48,11 @@ pub fn all_directives(modules: Modules) -> Vec<(&'static str, DirectiveInfo)> {
     all.extend(tw_mail::load::all_directives(modules.mail));
     all.extend(fleet::directives().map(|info| ("fleet", info)));
     all
+}
+
+/// All metrics that this program has with `modules`.
+pub fn all_metrics(modules: Modules) -> MetricsTable {
+    MetricsTable::new(AppBlocks::new(modules).metrics())
 }
 
 /// Records of the blocks that give a configuration its structure.
@@ -66,6 +66,17 @@ struct AppBlocks {
     http: HttpBlocks,
     stream: StreamBlocks,
     mail: MailBlocks,
+}
+
+impl AppBlocks {
+    fn new(modules: Modules) -> Self {
+        Self {
+            fleet: FleetBlocks::default(),
+            http: HttpBlocks::new(modules.http),
+            stream: StreamBlocks::new(modules.stream),
+            mail: MailBlocks::new(modules.mail),
+        }
+    }
 }
 
 /// Records of the structural blocks of all protocols.
@@ -93,6 +104,13 @@ impl ProtocolBlocks for AppBlocks {
         Box::new(move || {
             http().into_iter().chain(stream()).chain(mail()).chain(fleet::directives()).collect()
         })
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
+        let mut all = self.http.metrics();
+        all.extend(self.stream.metrics());
+        all.extend(self.mail.metrics());
+        all
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

@@ -13,6 +13,7 @@ use tw_net::{Addr, ListenOptions};
 
 use crate::config_thread::{FreeInSteps, GenerationRef};
 use crate::log::{Logs, SharedErrorLog};
+use crate::metrics::MetricsTable;
 use crate::pools::{Disks, UringUse};
 use crate::process::MainSettings;
 use crate::reach::Reach;
@@ -44,6 +45,8 @@ pub struct Config {
     pub hot_files_size: usize,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
+    /// Metrics of the core and of every module.
+    pub metrics: Arc<MetricsTable>,
     /// Objects of modules that outlive this configuration.
     pub shared_objects: SharedObjects,
 }

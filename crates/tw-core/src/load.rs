@@ -24,6 +24,7 @@ use tw_conf::{ConfError, ConfFiles, Diagnostics, MachineSubject, Span, Word};
 use tw_log::{Batch, Target};
 
 use crate::log::{BatchConflict, LogTarget, Logs, SharedErrorLog, SinkRef};
+use crate::metrics::MetricsTable;
 use crate::module::Protocol;
 use crate::pools::PoolSettings;
 use crate::regex::{Caseless, Regex, Regexes};
@@ -70,6 +71,8 @@ pub struct ResolveContext<'a> {
     pub diagnostics: &'a mut Diagnostics,
     /// All regular expressions.
     pub regexes: &'a mut Regexes,
+    /// Metrics of the core and of every module.
+    pub metrics: &'a Arc<MetricsTable>,
     /// Shared objects of the new configuration.
     pub shared_objects: &'a mut SharedObjects,
     /// Shared objects of the configuration before.
@@ -187,6 +190,11 @@ impl<P: Protocol> Resolve<'_, P> {
     /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)
+    }
+
+    /// Metrics of the core and of every module.
+    pub fn metrics(&self) -> &MetricsTable {
+        self.shared.metrics
     }
 
     /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).

@@ -120,6 +120,7 @@ pub(crate) fn generation() -> ProcessGeneration {
         lock_max: 0,
         hot_files_size: 0,
         hostname: (*b"host.example").into(),
+        metrics: Arc::default(),
         shared_objects: SharedObjects::default(),
     };
     let disks = Disks::new([Pool::with_defaults().unwrap()], UringUse::Unused).into();

@@ -10,7 +10,7 @@ pub(crate) mod fancyindex;
 pub(crate) mod flv;
 pub(crate) mod hls;
 pub(crate) mod index;
-pub mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod mirror;
 pub(crate) mod mp4;
 pub(crate) mod precompressed;

@@ -14,7 +14,7 @@
 //! The order of [`MODULES`], [`STREAM_MODULES`] and [`MAIL_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
-pub mod content;
+mod content;
 mod every_protocol;
 mod filters;
 mod gateways;

@@ -16,6 +16,7 @@ use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
     ResolveContext, Table,
 };
+use tw_core::metrics::Metric;
 use tw_core::module::Protocol;
 use tw_core::pools::UringUse;
 use tw_core::process::{LoopGuard, Sandbox};
@@ -30,11 +31,13 @@ use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Upstream;
 use crate::http::acme::{self, Acme, CollectedCertificates, NOT_IN_SANDBOX};
+use crate::http::cache;
 use crate::http::generation::{Config, HttpConfig};
 use crate::http::h2::directives::Http2;
 use crate::http::h3::directives::Http3;
 use crate::http::proxy::health::HealthCheckGroup;
 use crate::http::request::{Parts, Request};
+use crate::metrics;
 use crate::protocol::Http;
 use crate::vars::VarTable;
 
@@ -134,6 +137,12 @@ impl ProtocolBlocks for HttpBlocks {
         Box::new(move || {
             memory::DIRECTIVES.iter().map(|directive| directive.info()).chain(table.infos()).collect()
         })
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
+        let own =
+            [("requests", metrics::METRICS), ("fleet", cache::FLEET_METRICS), ("cache", cache::METRICS)];
+        own.into_iter().chain(self.table.metrics()).collect()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

@@ -15,6 +15,7 @@ use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve,
     ResolveContext, Table,
 };
+use tw_core::metrics::Metric;
 use tw_core::module::Protocol;
 use tw_core::vars::VarTable;
 use tw_tls_settings::Ssl;
@@ -73,6 +74,10 @@ impl ProtocolBlocks for StreamBlocks {
     fn directives(&self) -> CollectDirectives {
         let table = self.table.clone();
         Box::new(move || table.infos().collect())
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
+        self.table.metrics().collect()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

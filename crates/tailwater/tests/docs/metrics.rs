@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tw_core::metrics::{BOUNDS_NS, Metric, MetricKind, PREFIX};
 
-use crate::{cell, check, heading};
+use crate::{MODULES, cell, check, heading};
 
 const INTRO: &str = "\
 ```nginx
@@ -37,9 +37,8 @@ Counters start at zero when the process starts and survive a reload. A histogram
 fn metrics_are_documented() {
     let mut out = format!("# Metrics\n\n{INTRO}\n");
     let mut seen = BTreeSet::new();
-    for (title, metrics) in
-        tw_modules::content::metrics::ALL.iter().filter(|(_, metrics)| !metrics.is_empty())
-    {
+    let all = tw_app::all_metrics(MODULES);
+    for (title, metrics) in all.sets().iter().filter(|(_, metrics)| !metrics.is_empty()) {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {

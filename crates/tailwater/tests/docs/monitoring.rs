@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tw_core::metrics::{Metric, MetricKind, PREFIX};
 
+use crate::MODULES;
+
 fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
 }
@@ -14,7 +16,7 @@ fn packaging() -> PathBuf {
 /// Series of all metrics, with their labels.
 fn series() -> HashMap<String, Vec<&'static str>> {
     let mut series = HashMap::new();
-    for Metric { name, kind, labels, .. } in tw_modules::content::metrics::all() {
+    for Metric { name, kind, labels, .. } in tw_app::all_metrics(MODULES).all() {
         let name = format!("{PREFIX}{name}");
         let mut labels = labels.to_vec();
         // Prometheus adds these when it scrapes.

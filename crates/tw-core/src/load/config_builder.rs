@@ -9,6 +9,7 @@ use tw_disk::Locks;
 use super::Mistakes;
 use crate::generation::{Config, DebugLines, ListenAddress, share_sockets};
 use crate::log::{Logs, SharedErrorLog};
+use crate::metrics::MetricsTable;
 use crate::pools::{PoolSettings, UringUse};
 use crate::process::MainSettings;
 use crate::reach::Reach;
@@ -24,6 +25,7 @@ pub struct ConfigBuilder<'a> {
     pub sources: &'a Sources,
     pub(super) logs: Logs,
     pub(super) error_log: SharedErrorLog,
+    pub(super) metrics: Arc<MetricsTable>,
     pub(super) shared_objects: SharedObjects,
     pub(super) hostname: &'a [u8],
 }
@@ -103,6 +105,7 @@ impl ConfigBuilder<'_> {
             lock_max,
             hot_files_size,
             hostname: self.hostname.into(),
+            metrics: self.metrics,
             shared_objects: self.shared_objects,
         }
     }

@@ -1,6 +1,8 @@
 //! The walk through a configuration: `main` and `events`, and what holds for blocks of every protocol. It goes on after
 //! mistakes, so that all of them are found at once.
 
+use std::sync::Arc;
+
 use tw_conf::{
     Args, ConfError, ConfFiles, Contexts, Cx, Diagnostics, DirectiveInfo, EVENTS, Level, MAIN, Node, Sources,
     Tree,
@@ -11,6 +13,7 @@ use super::{ConfigBuilder, Mistakes, Prefixes, ProtocolParts, RawSettings, Recor
 use crate::config_thread::yield_if_due;
 use crate::generation::ProcessConfig;
 use crate::log::Logs;
+use crate::metrics::{Metric, MetricsTable};
 use crate::module::Protocol;
 use crate::process::{self, MainSettings};
 use crate::regex::Regexes;
@@ -27,6 +30,9 @@ pub trait ProtocolBlocks: Sized {
 
     /// Collects the records of every directive of theirs besides.
     fn directives(&self) -> CollectDirectives;
+
+    /// Metrics of every set of theirs, with its title.
+    fn metrics(&self) -> Vec<(&'static str, &'static [Metric])>;
 
     /// Reads a directive of `main`; `None` if it is not theirs. An error means that nothing of it was taken in.
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>>;
@@ -412,6 +418,7 @@ impl<'a> Loader<'a> {
         let mut logs = Logs::default();
         let error_log = logs.error_log(&main.error_log);
         let mut shared_objects = SharedObjects::default();
+        let metrics = Arc::new(MetricsTable::new(blocks.metrics()));
         let shared = ResolveContext {
             hostname: &prefixes.hostname,
             prefix: &prefixes.prefix,
@@ -422,6 +429,7 @@ impl<'a> Loader<'a> {
             logs: &mut logs,
             diagnostics: self.diagnostics,
             regexes: &mut self.regexes,
+            metrics: &metrics,
             shared_objects: &mut shared_objects,
             previous,
         };
@@ -434,7 +442,7 @@ impl<'a> Loader<'a> {
         let hostname = &prefixes.hostname;
         let sources = self.sources;
         let mut process =
-            ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname };
+            ConfigBuilder { main, diagnostics, sources, logs, error_log, metrics, shared_objects, hostname };
         let loaded = blocks.finish(&mut process, mistakes).map(|LoadedBlocks { parts, assemble }| {
             let process = process.build(parts, mistakes);
             assemble(process.into())

@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashMapExt};
 use tw_conf::{ConfError, Contexts, DirectiveInfo};
 
 use super::Resolve;
+use crate::metrics::Metric;
 use crate::module::{Module, Protocol, Raw, Resolved};
 
 /// Settings as written of those modules of which something is written, by their places in the table. Of the many modules
@@ -77,6 +78,11 @@ impl<P: Protocol> Table<P> {
             }
         }
         Self { modules, records, by_name }
+    }
+
+    /// Metrics of every module, with its name.
+    pub fn metrics(&self) -> impl Iterator<Item = (&'static str, &'static [Metric])> {
+        self.modules.iter().map(|module| (module.name, module.metrics()))
     }
 
     /// The table of these modules, which is `first` unless a table of others was made before. What a table contains is in the

@@ -3,21 +3,17 @@
 //! The numbers are the records of `tw_core::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
 //! counters and histograms; it takes no lock that a request takes.
 
-use std::collections::HashSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::event_loop::Counts;
-use tw_core::metrics::{
-    self, CONTENT_TYPE, Format, Metric, MetricsWriter, ProcessUsage, Scrape, WriteProgress,
-};
+use tw_core::metrics::{CONTENT_TYPE, Format, MetricsWriter, ProcessUsage, Scrape, WriteProgress};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::watch;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::cache;
 use tw_server::http::generation::LoopGeneration;
 use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -74,31 +70,6 @@ impl Handler for Metrics {
     }
 }
 
-/// The metrics of the core and of every module, in the order in which they are written.
-pub fn all() -> impl Iterator<Item = &'static Metric> {
-    ALL.iter().flat_map(|(_, metrics)| metrics.iter().copied())
-}
-
-/// The metrics of the core and of every module, each with its title. A module of several protocols has one set of metrics, which
-/// counts for all of them.
-pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
-    let http = tw_server::load::modules(crate::MODULES).map(|module| (module.name, module.metrics()));
-    let stream =
-        tw_stream::load::modules(crate::STREAM_MODULES).map(|module| (module.name, module.metrics()));
-    let mail = tw_mail::load::modules(crate::MAIL_MODULES).map(|module| (module.name, module.metrics()));
-    let server = [
-        ("requests", tw_server::metrics::METRICS),
-        ("fleet", cache::FLEET_METRICS),
-        ("cache", cache::METRICS),
-    ];
-    let core = metrics::CORE.iter().copied().chain(server);
-    let mut seen = HashSet::new();
-    let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
-        metrics.iter().filter(|metric| seen.insert(metric.name)).collect()
-    };
-    core.chain(http).chain(stream).chain(mail).map(|(title, metrics)| (title, first(metrics))).collect()
-});
-
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
     let event_loop = r.client().event_loop.clone();
@@ -115,7 +86,8 @@ pub(crate) async fn write_all(
     out: &mut String,
 ) {
     let scrape = Scrape::new(counts, generation, usage);
-    let mut writer = MetricsWriter::new(format, all());
+    let metrics = &generation.process.metrics;
+    let mut writer = MetricsWriter::new(format, metrics.all());
     while watch::operation("writing metrics", || writer.write(&scrape, out)) == WriteProgress::More {
         tw_rt::yield_now().await;
     }

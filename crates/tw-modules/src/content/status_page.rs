@@ -13,7 +13,8 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::event_loop::{Counts, PastStall, SlowRequest};
 use tw_core::generation::{Config, ProcessGeneration};
 use tw_core::metrics::{
-    BOUNDS_NS, Format, History, KEPT_EVERY, Metric, MetricKind, ProcessUsage, Scrape, json_string,
+    BOUNDS_NS, Format, History, KEPT_EVERY, Metric, MetricKind, MetricsTable, ProcessUsage, Scrape,
+    json_string,
 };
 use tw_core::module::Settings;
 use tw_http::Method;
@@ -70,7 +71,8 @@ impl Settings<Http> for StatusPage {
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let history = raw.on.is_set().then(|| cx.keep(b"", |_| true, || History::new(counted())));
+        let counted = raw.on.is_set().then(|| counted(cx.metrics()));
+        let history = counted.map(|counted| cx.keep(b"", |_| true, || History::new(counted)));
         Ok(Self { here: raw.on, history })
     }
 
@@ -118,11 +120,11 @@ impl Handler for StatusPage {
 }
 
 /// Metrics whose counters of a minute ago the tables of the page need, and the age of the server.
-fn counted() -> Vec<&'static Metric> {
+fn counted(metrics: &MetricsTable) -> Vec<&'static Metric> {
     let is_of_table = |metric: &&Metric| {
         metric.kind != MetricKind::Gauge && TABLES.iter().any(|table| metric.name.starts_with(table))
     };
-    metrics::all().filter(|metric| metric.name == "uptime_seconds" || is_of_table(metric)).collect()
+    metrics.all().filter(|metric| metric.name == "uptime_seconds" || is_of_table(metric)).collect()
 }
 
 /// Content security policy of the page: its own script, its own style, its own server.
@@ -163,7 +165,7 @@ pub fn numbers_of_process(
     mounts: &str,
 ) -> String {
     let mut out = begin_numbers(counts, &generation.config, mounts);
-    Scrape::new(counts, generation, usage).write(Format::Json, metrics::all(), &mut out);
+    Scrape::new(counts, generation, usage).write(Format::Json, generation.config.metrics.all(), &mut out);
     out.push_str("}}");
     out
 }

@@ -27,6 +27,7 @@ use tw_core::load::{
     ProtocolParts, RawSettings, Resolve, ResolveContext, Table, block,
 };
 use tw_core::log::{LogPlan, LoggedSession, SessionLogger};
+use tw_core::metrics::Metric;
 use tw_core::module::{Module, Protocol};
 use tw_core::pools::{Disks, UringUse};
 use tw_core::reach::Reach;
@@ -213,6 +214,10 @@ impl ProtocolBlocks for PlainBlocks {
     fn directives(&self) -> CollectDirectives {
         let infos: Vec<_> = self.table.infos().collect();
         Box::new(move || infos.clone())
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
+        self.table.metrics().collect()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

@@ -91,7 +91,8 @@ impl MetricsExport {
         let mut json = String::with_capacity(64 << 10);
         metrics::write_all(&self.event_loop.counts, generation, usage, Format::Json, &mut json).await;
         let times = self.times();
-        let work = move || metric_points::encode(&json, metrics::all(), times, BATCH_BYTES_MAX);
+        let metrics = generation.process.metrics.clone();
+        let work = move || metric_points::encode(&json, metrics.all(), times, BATCH_BYTES_MAX);
         let pieces = disk.pool().run(&mut account, work).await.map_err(|error| error.to_string())?;
         // The resolver of the first server is used, because most servers inherit that of `http`.
         let first = generation.servers.first().ok_or("there is no server")?;
