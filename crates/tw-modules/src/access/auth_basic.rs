@@ -23,6 +23,9 @@ use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError};
 use tw_log::{Level, Text};
+use tw_module_support::access_refusal::{self, try_later};
+use tw_module_support::cached_files::{self, CachedFileError, CachedFiles, NamedFile, RawNamedFile};
+use tw_module_support::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::phases;
@@ -36,9 +39,6 @@ use self::hash::{HashKind, PASSWORD_MAX, PasswordVerdict};
 pub use self::hash::{PasswordError, password_hash, password_line};
 use self::password_cache::{PasswordCache, PasswordDigest};
 use self::users::{USERS, Users};
-use crate::shared::access_refusal::{self, try_later};
-use crate::shared::cached_files::{self, CachedFileError, CachedFiles, NamedFile, RawNamedFile};
-use crate::shared::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 

@@ -27,6 +27,11 @@ use tw_core::reach::Reach;
 use tw_core::vars::SlotKind;
 use tw_disk::DiskError;
 use tw_log::Level;
+use tw_module_support::access_refusal::{self, credentials, try_later};
+use tw_module_support::block::{define, variable_name};
+use tw_module_support::cached_files::{NamedFile, RawNamedFile};
+use tw_module_support::required_values::{RawRequirement, Requirement};
+use tw_module_support::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::phases;
@@ -40,14 +45,9 @@ use self::claim_requirement::{Check, ClaimRequirement, PatternCache, RawClaimReq
 use self::key_source::{KeyFailure, KeyFiles, KeySource, RawKeySource};
 use self::revocation::{RevocationFiles, RevocationList};
 use self::variables::{TokenPart, TokenState};
-use crate::shared::access_refusal::{self, credentials, try_later};
-use crate::shared::block::{define, variable_name};
-use crate::shared::cached_files::{NamedFile, RawNamedFile};
 use crate::shared::jose::{
     self, ClaimPath, KeySet, SignatureCheck, Token, TokenError, TokenKind, VerifiedToken, append_value,
 };
-use crate::shared::required_values::{RawRequirement, Requirement};
-use crate::shared::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 
 const BLOCKS: u32 = HTTP | SERVER | LOCATION;
 const EVERYWHERE: u32 = BLOCKS | LIMIT_EXCEPT;

@@ -11,14 +11,13 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word,
 use tw_core::module::Settings;
 use tw_http::Known;
 use tw_log::{Level, Text};
+use tw_module_support::block::variable_name;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{After, Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 use tw_server::vars::{EvalStatus, Template, VarTarget};
-
-use crate::shared::block::variable_name;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_log::Level;
+use tw_module_support::required_values::{RawRequirement, Requirement};
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-
-use crate::shared::required_values::{RawRequirement, Requirement};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 

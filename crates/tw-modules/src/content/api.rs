@@ -34,8 +34,9 @@ use tw_connect::upstream_block::{Groups, configured_groups};
 use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_http::{Method, RequestHead};
+use tw_http::Method;
 use tw_mail::Mail;
+use tw_module_support::cross_origin::is_cross_origin;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -384,19 +385,6 @@ fn find<P: ConnectingProtocol>(
 /// Groups of the block of a protocol beside `http`; `None` without such a block.
 fn groups<P: ConnectingProtocol>(r: &Request) -> Option<Arc<Groups<P>>> {
     configured_groups::<P>(&r.generation().process.shared_objects)
-}
-
-/// Returns true if a browser sent the request for a page of another origin.
-pub(crate) fn is_cross_origin(head: &RequestHead) -> bool {
-    if let Some(site) = head.field("Sec-Fetch-Site") {
-        return !matches!(site, b"same-origin" | b"none");
-    }
-    let Some(origin) = head.field("Origin") else { return false };
-    let authority = [&b"http://"[..], b"https://"].iter().find_map(|scheme| origin.strip_prefix(*scheme));
-    match (authority, head.field("Host")) {
-        (Some(authority), Some(host)) => !authority.eq_ignore_ascii_case(host),
-        _ => true,
-    }
 }
 
 #[cfg(test)]

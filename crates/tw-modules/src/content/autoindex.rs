@@ -21,7 +21,7 @@ use self::page::ListingFormat;
 pub(crate) use self::directory::{Directory, EntryLinks};
 #[cfg(test)]
 pub(crate) use self::page::tests::entry;
-pub(crate) use self::page::{Extent, SizeFormat, TimeFormat, is_dir, measure, modern, push_iso8601};
+pub(crate) use self::page::{Extent, SizeFormat, TimeFormat, is_dir, measure, modern};
 
 /// Longest name of a JSONP callback, bytes.
 const CALLBACK_MAX: usize = 128;

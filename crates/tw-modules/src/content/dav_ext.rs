@@ -26,6 +26,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Known, Method};
+use tw_module_support::small_body::{self, SmallBodyError};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -37,7 +38,6 @@ use tw_server::vars::Template;
 use self::check::{LockCheck, LockRemoval};
 use self::zone::{ConfiguredZone, LockZone, LockZones, RawLockZone, RawZone};
 use crate::content::dav::Dav;
-use crate::shared::small_body::{self, SmallBodyError};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

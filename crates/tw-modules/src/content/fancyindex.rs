@@ -21,6 +21,8 @@ use tw_core::regex::{Caseless, Regex};
 use tw_disk::{Errno, FileKind, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_module_support::date_format::DateZone;
+use tw_module_support::file_response;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -34,8 +36,6 @@ use tw_server::vars::Template;
 use self::page::FancyPage;
 use self::sort::{Column, Order, Sorting};
 use crate::content::autoindex::{Directory, EntryLinks, SizeFormat};
-use crate::content::static_files;
-use crate::shared::date_format::DateZone;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Format of times if none is given.
@@ -305,9 +305,9 @@ async fn file(r: &mut Request, path: &Template) -> Option<Body> {
         Err(error) => Err(error),
     };
     match opened {
-        Ok(file) => Some(static_files::content(r, &file)),
+        Ok(file) => Some(file_response::content(r, &file)),
         Err(error) => {
-            static_files::refuse(r, &path, &error);
+            file_response::refuse(r, &path, &error);
             None
         }
     }

@@ -8,14 +8,13 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
 use tw_disk::FileKind;
 use tw_http::{Method, num, target};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::OpenFile;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
-
-use crate::content::static_files;
 
 /// Header of a video: signature, version 1, audio and video, length of the header, size of the tag before.
 const HEADER: &[u8] = b"FLV\x01\x05\x00\x00\x00\x09\x00\x00\x00\x00";
@@ -68,7 +67,7 @@ impl Handler for Flv {
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
         }
-        static_files::open(r, answer)
+        file_response::open(r, answer)
     }
 }
 
@@ -79,7 +78,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let size = file.meta().size;
     let start = target::arg(&r.uri.args, b"start").and_then(num::parse).filter(|start| *start < size);
     let body = match start {
-        None | Some(0) => static_files::content(r, file),
+        None | Some(0) => file_response::content(r, file),
         Some(offset) => Body::Parts(
             [
                 Body::Bytes(Bytes::from_static(HEADER)),
@@ -88,7 +87,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
             .into(),
         ),
     };
-    static_files::describe(r, file, body.len().unwrap_or(size));
+    file_response::describe(r, file, body.len().unwrap_or(size));
     r.state.ranges = Ranges::Allowed;
     Outcome::Respond(body)
 }

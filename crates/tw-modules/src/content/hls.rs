@@ -27,6 +27,7 @@ use tw_core::module::Settings;
 use tw_disk::FileKind;
 use tw_http::{Known, Method, target};
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::files::{self, OpenFile};
@@ -39,7 +40,6 @@ use self::playlist::{FRAGMENTS_MAX, PlaylistRange};
 use self::segment::{FragmentParts, Segment};
 use crate::content::mp4::reader::{self, Failure, WantedBoxes};
 use crate::content::mp4::{by_length, milliseconds};
-use crate::content::static_files;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Names of media files end with these.
@@ -204,7 +204,7 @@ impl Hls {
     async fn answer(&self, r: &mut Request, form: Form, path: CString) -> Outcome {
         let file = match files::open(r, &path).await {
             Ok(file) => file,
-            Err(error) => return static_files::refuse(r, &path, &error),
+            Err(error) => return file_response::refuse(r, &path, &error),
         };
         if file.meta().kind != FileKind::File {
             return Outcome::Pass;
@@ -226,7 +226,7 @@ impl Hls {
             }
         };
         r.response.content_type = Bytes::from_static(form.media_type().as_bytes());
-        static_files::describe(r, &file, body.len().unwrap_or_default());
+        file_response::describe(r, &file, body.len().unwrap_or_default());
         if form == Form::Segment {
             // The entity tag is that of the file, not of the segment.
             r.response.fields.remove_known(Known::ETag);

@@ -12,14 +12,13 @@ use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, FileKind, FileMeta, Now, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
-
-use crate::content::static_files;
 
 /// Index files as written.
 #[derive(Default)]
@@ -189,7 +188,7 @@ impl<'a> Search<'a> {
             Some(errno @ (Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ACCESS)) => {
                 Break(self.not_found(r, errno))
             }
-            _ => Break(static_files::refuse(r, self.file(), &error)),
+            _ => Break(file_response::refuse(r, self.file(), &error)),
         }
     }
 
@@ -209,7 +208,7 @@ impl<'a> Search<'a> {
                 Some(Errno::NOENT) => Break(self.not_found(r, Errno::NOENT)),
                 // The file in it was looked for without this error: the directory may be searched, and that is enough.
                 Some(Errno::ACCESS) => Continue(()),
-                _ => Break(static_files::refuse(r, path, &error)),
+                _ => Break(file_response::refuse(r, path, &error)),
             },
         }
     }

@@ -19,6 +19,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, recor
 use tw_core::module::Settings;
 use tw_disk::FileKind;
 use tw_http::{Method, target};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::{self, OpenFile};
@@ -28,7 +29,6 @@ use tw_server::load::Resolve;
 
 use self::movie::{FileLayout, Part, PartStart, Piece};
 use self::reader::{Failure, WantedBoxes};
-use crate::content::static_files;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -126,7 +126,7 @@ impl Handler for Mp4 {
             return Step::PASS;
         }
         match self.part(&r.uri.args) {
-            None => static_files::open(r, whole),
+            None => file_response::open(r, whole),
             Some(part) => Step::Wait(Box::pin(self.answer(r, part))),
         }
     }
@@ -138,18 +138,18 @@ impl Mp4 {
         let path = CString::from(r.filename(&mut path));
         let file = match files::open(r, &path).await {
             Ok(file) => file,
-            Err(error) => return static_files::refuse(r, &path, &error),
+            Err(error) => return file_response::refuse(r, &path, &error),
         };
         if file.meta().kind != FileKind::File {
             return Outcome::Pass;
         }
         let body = match self.cut(r, &file, part).await {
             Ok(Some(piece)) => body_of(&file, piece),
-            Ok(None) => static_files::content(r, &file),
+            Ok(None) => file_response::content(r, &file),
             Err(failure) => return failure.outcome(r, &path, "mp4_max_buffer_size"),
         };
         r.state.ranges = Ranges::One;
-        static_files::describe(r, &file, body.len().unwrap_or_default());
+        file_response::describe(r, &file, body.len().unwrap_or_default());
         Outcome::Respond(body)
     }
 
@@ -199,7 +199,7 @@ pub(crate) async fn by_length<T: Send + 'static>(
 /// Answers with the whole file.
 fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     match file.meta().kind {
-        FileKind::File => static_files::whole(r, file),
+        FileKind::File => file_response::whole(r, file),
         _ => Outcome::Pass,
     }
 }

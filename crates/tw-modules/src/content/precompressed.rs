@@ -11,14 +11,13 @@ use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, FileKind, Now, Op};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::content_coding::{is_accepted, is_gzip_allowed};
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-
-use crate::content::static_files;
 
 /// A content coding whose files may lie beside the plain ones.
 pub(crate) trait StaticCoding: Send + Sync + 'static {
@@ -199,6 +198,6 @@ impl<C: StaticCoding> Precompressed<C> {
             }
         }
         r.response.fields.set(Known::ContentEncoding, C::NAME);
-        static_files::whole(r, &file)
+        file_response::whole(r, &file)
     }
 }

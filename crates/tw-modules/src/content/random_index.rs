@@ -10,13 +10,12 @@ use tw_core::module::Settings;
 use tw_disk::{FileKind, JobSource};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
-
-use crate::content::static_files;
 
 /// `random_index` as written.
 #[derive(Default)]
@@ -86,7 +85,7 @@ async fn choose(r: &mut Request) -> Outcome {
     let list = async || disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await;
     let listing = match event_loop.retry_with_descriptor(list).await {
         Ok(listing) => listing,
-        Err(error) => return static_files::refuse(r, &path, &error),
+        Err(error) => return file_response::refuse(r, &path, &error),
     };
     if listing.truncated {
         let path = Text(path.to_bytes());

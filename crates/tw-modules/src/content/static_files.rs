@@ -1,24 +1,19 @@
 //! Answers with files (nginx: ngx_http_static_module). Content phase, last: handles what no other handler took.
-//!
-//! A file that is open and in memory is sent without a future; anything else waits in one.
 
-use std::ffi::{CStr, CString};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_conf::{ConfError, Directive};
 use tw_core::module::Settings;
-use tw_disk::{DiskError, Errno, FileKind, Now, Op};
-use tw_http::condition::Etag;
-use tw_http::{Method, target};
+use tw_disk::FileKind;
+use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::Http;
-use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::error_response;
-use tw_server::http::files::{self, OpenFile};
+use tw_server::http::files::OpenFile;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{Ranges, Request};
+use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 /// There is nothing to set: every location can serve files.
@@ -53,34 +48,8 @@ impl Handler for Static {
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
         }
-        open(r, answer)
+        file_response::open(r, answer)
     }
-}
-
-/// Opens the file of the URI and answers with it; waits only for what is not in memory.
-pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
-    let event_loop = r.client().event_loop.clone();
-    let mut buf = event_loop.buffers.path.take();
-    let path = r.filename(&mut buf);
-    let opened = files::open_now(r, path);
-    let step = match opened {
-        Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
-        Now::Ready(Err(errno)) => {
-            let outcome = refuse(r, path, &Op::Open.failed(errno));
-            Step::Now(outcome)
-        }
-        Now::Cold => {
-            let path = CString::from(path);
-            Step::Wait(Box::pin(async move {
-                match files::open(r, &path).await {
-                    Ok(file) => answer(r, &file),
-                    Err(error) => refuse(r, &path, &error),
-                }
-            }))
-        }
-    };
-    event_loop.buffers.path.set(buf);
-    step
 }
 
 fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
@@ -98,63 +67,5 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     if r.method() == Method::Post {
         return Outcome::Status(405);
     }
-    whole(r, file)
-}
-
-/// Answers with a regular file, with the media type of the URI.
-pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
-    let meta = file.meta();
-    describe(r, file, meta.size);
-    r.response.memo = file.head();
-    r.state.ranges = Ranges::Allowed;
-    Outcome::Respond(content(r, file))
-}
-
-/// The head of a response of `len` bytes that is made of `file`.
-pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
-    let generation = r.generation().clone();
-    let core = &generation.plan(r.route.plan).core;
-    let meta = file.meta();
-    r.response.status = 200;
-    // The upstream server that sent the request here may have set the content type.
-    if r.response.content_type.is_empty() {
-        r.response.content_type =
-            core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
-    }
-    r.response.last_modified = Some(meta.mtime_sec);
-    if core.etag {
-        r.response.set_etag(if len == meta.size {
-            file.etag().clone()
-        } else {
-            Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, len).as_bytes())
-        });
-    }
-}
-
-/// All of a file.
-pub(crate) fn content(r: &Request, file: &Rc<OpenFile>) -> Body {
-    let size = file.meta().size;
-    match file.content() {
-        Some(content) if !file.is_for_kernel(r) => Body::Bytes(content),
-        None if size == 0 => Body::Bytes(Bytes::new()),
-        _ => Body::File(FileSpan { file: file.clone(), offset: 0, len: size }),
-    }
-}
-
-/// The status and the log line of a file that cannot be opened.
-pub(crate) fn refuse(r: &mut Request, path: &CStr, error: &DiskError) -> Outcome {
-    let (status, level) = match error.errno() {
-        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => (404, Level::Error),
-        Some(Errno::ACCESS | Errno::LOOP | Errno::MLINK) => (403, Level::Error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => (503, Level::Crit),
-        Some(_) => (500, Level::Crit),
-        None => (503, Level::Error),
-    };
-    if status == 503 {
-        r.response.fields.set(tw_http::Known::RetryAfter, "1");
-    }
-    if status != 404 || r.plan().core.log_not_found {
-        r.log(level, format_args!("{}", error.on(path)));
-    }
-    Outcome::Status(status)
+    file_response::whole(r, file)
 }

@@ -18,6 +18,7 @@ use tw_core::metrics::{
 };
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_module_support::page_policy::{NONCE, policy};
 use tw_rt::{Cause, watch};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -32,7 +33,6 @@ use crate::content::metrics;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
-pub(crate) const NONCE: &str = "@NONCE@";
 /// Beginnings of the names of metrics that tables of the page are made of.
 const TABLES: [&str; 6] = ["cache_", "disk_", "mail_zone_", "stream_zone_", "upstream_peer_", "zone_"];
 
@@ -125,14 +125,6 @@ fn counted(metrics: &MetricsTable) -> Vec<&'static Metric> {
         metric.kind != MetricKind::Gauge && TABLES.iter().any(|table| metric.name.starts_with(table))
     };
     metrics.all().filter(|metric| metric.name == "uptime_seconds" || is_of_table(metric)).collect()
-}
-
-/// Content security policy of the page: its own script, its own style, its own server.
-pub(crate) fn policy(nonce: &str) -> String {
-    format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
-         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
 }
 
 /// The numbers of the page.

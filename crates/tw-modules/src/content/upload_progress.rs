@@ -19,6 +19,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_http::{Framing, Method, target};
 use tw_log::{Level, Text};
+use tw_module_support::zone::{self as zones, ZoneCounters, ZoneParameter};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, LogHandler, Outcome, Phase, Plan, Step};
@@ -29,7 +30,6 @@ use tw_server::vars::VarDef;
 
 use self::output::{Output, OutputFormat, RawTemplates};
 use self::zone::{ID_MAX, TrackError, UploadState, UploadZone};
-use crate::shared::zone::{self as zones, ZoneCounters, ZoneParameter};
 
 const ALL: Contexts = HTTP | SERVER | LOCATION;
 /// Owner of the names of these zones.

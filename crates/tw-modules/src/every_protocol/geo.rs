@@ -12,11 +12,11 @@ use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_core::vars::{SlotKind, Value};
+use tw_module_support::address_source::AddressSource;
+use tw_module_support::forwarded::ProxyChain;
 
 use self::intervals::GeoTable;
 use self::read::Reading;
-use crate::shared::address_source::AddressSource;
-use crate::shared::forwarded::ProxyChain;
 
 /// Blocks as written.
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl<P: Protocol> Settings<P> for Geo {
 
 fn read<S: Session>(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
     for word in &node.args {
-        crate::shared::block::variable_name(node, word)?;
+        tw_module_support::block::variable_name(node, word)?;
     }
     let (source, variable) = match node.args.as_slice() {
         [source, variable] => (Some(source.clone()), variable.clone()),
@@ -98,6 +98,6 @@ impl RawGeo {
         });
         let kind: SlotKind<P::Session> =
             if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
-        crate::shared::block::define(cx, &self.variable, kind, Some(values))
+        tw_module_support::block::define(cx, &self.variable, kind, Some(values))
     }
 }

@@ -20,11 +20,11 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::reach::Reach;
 use tw_core::reloaded_file::ReloadedFile;
 use tw_core::vars::{SlotKind, Value};
+use tw_module_support::address_source::{AddressSource, read_network};
+use tw_module_support::forwarded::ProxyChain;
 
 use self::database::{Database, FORMAT, ValuePath};
 use self::read::{MetadataField, RawBlock, RawKind, RawVariable};
-use crate::shared::address_source::{AddressSource, read_network};
-use crate::shared::forwarded::ProxyChain;
 
 type DatabaseFile = ReloadedFile<Database>;
 
@@ -162,7 +162,7 @@ impl RawVariable {
                 }))
             }
         };
-        crate::shared::block::define(cx, &self.name, kind, None)
+        tw_module_support::block::define(cx, &self.name, kind, None)
     }
 }
 

@@ -19,13 +19,13 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_core::vars::SlotKind;
+use tw_module_support::block::variable_name;
+use tw_module_support::zone::{self as shared_zone, ZoneParameter};
 
 pub(crate) use self::pairs::{ChangeError, Pair, PairChange};
 use self::pairs::{KeyKind, Pairs};
 pub(crate) use self::zone::{KeyvalZone, unix_ms};
 use self::zone::{SharedPairs, StateFile};
-use crate::shared::block::variable_name;
-use crate::shared::zone::{self as shared_zone, ZoneParameter};
 
 /// Owner of the names of zones.
 const OWNER: &str = "keyval";
@@ -235,6 +235,6 @@ impl RawVariable {
             s.scratch().set(text);
             found
         };
-        crate::shared::block::define(cx, &self.variable, SlotKind::Volatile(Arc::new(look_up)), None)
+        tw_module_support::block::define(cx, &self.variable, SlotKind::Volatile(Arc::new(look_up)), None)
     }
 }

@@ -18,9 +18,8 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
 use tw_log::Level;
-
-use crate::shared::refusal::{self, HasRefusal, LimitRefusal};
-use crate::shared::zone::{
+use tw_module_support::refusal::{self, HasRefusal, LimitRefusal};
+use tw_module_support::zone::{
     self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones, slab_cost,
 };
 

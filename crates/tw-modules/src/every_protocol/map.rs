@@ -10,9 +10,9 @@ use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostNam
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::regex::{Caseless, Regex};
+use tw_module_support::mapped_values::{KnownValues, RawValues};
 
 use self::table::{MapTable, Subject};
-use crate::shared::mapped_values::{KnownValues, RawValues};
 
 const OUTERMOST: Contexts = HTTP | STREAM | MAIL;
 
@@ -102,7 +102,7 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
         values: RawValues::default(),
         subject: Subject::Text,
     };
-    crate::shared::block::variable_name(node, variable)?;
+    tw_module_support::block::variable_name(node, variable)?;
     let mut known = HashMap::new();
     for line in node.children()? {
         map.add(line, &mut known)?;
@@ -169,6 +169,6 @@ impl RawMap {
             let table: MapTable<P::Session> = MapTable { names, regexes, values, subject };
             move |s: &P::Session, out: &mut Vec<u8>| table.eval(s, &source, out)
         })?;
-        crate::shared::block::define(cx, &self.variable, slot, possible)
+        tw_module_support::block::define(cx, &self.variable, slot, possible)
     }
 }

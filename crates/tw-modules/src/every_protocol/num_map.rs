@@ -7,8 +7,7 @@ use std::ops::RangeInclusive;
 use tw_conf::{Args, ConfError, Directive, HTTP, MAIL, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
-
-use crate::shared::mapped_values::RawValues;
+use tw_module_support::mapped_values::RawValues;
 
 /// Fractions of a number that are kept: millionths.
 const SCALE: i64 = 1_000_000;
@@ -67,7 +66,7 @@ impl<P: Protocol> Settings<P> for NumMap {
                     values.push(s, found, out);
                 }
             })?;
-            crate::shared::block::define(cx, &variable, slot, possible)?;
+            tw_module_support::block::define(cx, &variable, slot, possible)?;
         }
         Ok(Self)
     }
@@ -80,7 +79,7 @@ impl<P: Protocol> Settings<P> for NumMap {
 impl RawMap {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let [source, variable] = node.words()?;
-        crate::shared::block::variable_name(node, variable)?;
+        tw_module_support::block::variable_name(node, variable)?;
         let mut values = RawValues::default();
         let mut numbers = Numbers::default();
         let mut known = HashMap::new();

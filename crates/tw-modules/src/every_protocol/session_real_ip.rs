@@ -10,10 +10,9 @@ use tw_core::module::{Protocol, Settings};
 use tw_core::vars::write::{put, put_port};
 use tw_core::vars::{ProxiedSession, VarDef};
 use tw_mail::Mail;
+use tw_module_support::trusted_proxies::TrustedProxies;
 use tw_net::Addr;
 use tw_stream::Stream;
-
-use crate::shared::trusted_proxies::TrustedProxies;
 
 /// A protocol whose sessions have `set_real_ip_from`.
 pub(crate) trait RealIpProtocol: Protocol {

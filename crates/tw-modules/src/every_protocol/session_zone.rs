@@ -16,8 +16,9 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::{Protocol, Settings};
 use tw_core::session_meter::{ServerCounters, SessionEnd};
 use tw_log::Text;
+use tw_module_support::loop_sets::LoopSets;
 
-use crate::logging::status_zone::{LoopSets, ZONES_MAX};
+use crate::logging::status_zone::ZONES_MAX;
 
 /// A protocol whose servers have zones of sessions.
 pub(crate) trait ZoneProtocol: Protocol {

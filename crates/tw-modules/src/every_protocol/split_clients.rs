@@ -50,7 +50,7 @@ impl<P: Protocol> Settings<P> for SplitClients {
     .doc("Defines a variable that has each value for a given part of all texts; the same text has the same value.")
     .set(|raw, node, _| {
         let [source, variable] = node.words()?;
-        crate::shared::block::variable_name(node, variable)?;
+        tw_module_support::block::variable_name(node, variable)?;
         let parts = read(node)?;
         raw.splits.push(RawSplit { source: source.clone(), variable: variable.clone(), parts });
         Ok(())
@@ -66,7 +66,7 @@ impl<P: Protocol> Settings<P> for SplitClients {
                 parts.eval(s, &source, out);
                 Value::Found
             });
-            crate::shared::block::define(cx, &split.variable, SlotKind::Computed(compute), Some(values))?;
+            tw_module_support::block::define(cx, &split.variable, SlotKind::Computed(compute), Some(values))?;
         }
         Ok(Self)
     }
@@ -97,7 +97,7 @@ fn read(node: &Node) -> Result<Parts, ConfError> {
     let mut sum = 0u64;
     let mut end = 0u64;
     for line in node.children()? {
-        crate::shared::block::refuse_block(line)?;
+        tw_module_support::block::refuse_block(line)?;
         let [value] = line.args.as_slice() else {
             return Err(line.fail("invalid number of the split_clients parameters"));
         };
@@ -156,8 +156,9 @@ fn murmur2(data: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tw_conf::{MemoryFiles, Reader, Tree};
+
+    use super::*;
 
     fn parts(block: &str) -> Result<Parts, String> {
         let mut tree = Tree::default();

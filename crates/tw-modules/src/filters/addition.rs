@@ -15,6 +15,8 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_log::{Level, Text};
+use tw_module_support::changed_body::{refuse_ranges, remove_length};
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::early_subrequest::EarlySubrequest;
@@ -24,8 +26,6 @@ use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::load::Resolve;
 
 use crate::filters::ssi;
-use crate::shared::changed_body::{refuse_ranges, remove_length};
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

@@ -15,6 +15,8 @@ use tw_conf::{
 use tw_core::module::Settings;
 use tw_http::Known;
 use tw_log::{Level, Text};
+use tw_module_support::changed_body::remove_length;
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
@@ -23,8 +25,6 @@ use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
 
 use self::table::{CharsetMap, Recoder, RecodingTable};
-use crate::shared::changed_body::remove_length;
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const ALL_IF: u32 = ALL | IF_IN_LOCATION;

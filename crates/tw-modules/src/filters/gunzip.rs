@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Known;
+use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::content_coding::is_gzip_allowed;
@@ -22,7 +23,6 @@ use tw_server::load::Resolve;
 use zlib_rs::{InflateError, InflateFlush};
 
 use self::members::{MemberState, Members};
-use crate::shared::changed_body::{refuse_ranges, remove_length};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };

@@ -28,6 +28,8 @@ use tw_core::module::Settings;
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 use tw_http::{Known, Method};
 use tw_log::Level;
+use tw_module_support::changed_body::{refuse_ranges, remove_length, without_length};
+use tw_module_support::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
 use tw_rt::available_memory;
 use tw_server::http::Http;
 use tw_server::http::body::{AlreadyLogged, Body};
@@ -40,8 +42,6 @@ use self::format::{PictureFormat, PictureHeader, SCANS_MAX, SIGNATURE_LEN, STEPS
 use self::number::{Bounds, Number, NumberDirective, invalid_parameter};
 use self::orientation::Orientation;
 use self::picture::Rotation;
-use crate::shared::changed_body::{refuse_ranges, remove_length, without_length};
-use crate::shared::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -21,6 +21,9 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
+use tw_module_support::changed_body::{Validators, refuse_ranges, remove_length};
+use tw_module_support::date_format::{self, DateZone};
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::early_subrequest::SubrequestTurn;
@@ -31,9 +34,6 @@ use tw_server::vars::{Value, VarDef};
 
 use self::page::SsiPage;
 use self::shared::SsiState;
-use crate::shared::changed_body::{Validators, refuse_ranges, remove_length};
-use crate::shared::date_format::{self, DateZone};
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

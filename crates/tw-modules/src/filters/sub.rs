@@ -9,6 +9,8 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
+use tw_module_support::changed_body::{Change, End, Validators, changed, remove_length};
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
@@ -17,8 +19,6 @@ use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 use self::matcher::{Occurrences, Replacer, WordList};
-use crate::shared::changed_body::{Change, End, Validators, changed, remove_length};
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

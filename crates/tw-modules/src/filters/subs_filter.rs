@@ -10,6 +10,8 @@ use tw_base::Limit;
 use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_http::Known;
+use tw_module_support::changed_body::{Validators, changed, remove_length};
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
@@ -19,8 +21,6 @@ use tw_server::vars::Template;
 
 use self::lines::Lines;
 use self::rule::{RawRule, Rule};
-use crate::shared::changed_body::{Validators, changed, remove_length};
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

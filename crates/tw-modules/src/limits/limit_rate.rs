@@ -14,16 +14,15 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::vars::Template;
 use tw_log::Level;
+use tw_module_support::zone::{
+    self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, ZoneTable, Zones, slab_cost,
+};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::key_bandwidth::{KeyBandwidth, KeySchedule};
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-
-use crate::shared::zone::{
-    self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, ZoneTable, Zones, slab_cost,
-};
 
 const ALL: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
 

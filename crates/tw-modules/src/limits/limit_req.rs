@@ -25,6 +25,8 @@ use tw_core::session::Session;
 use tw_core::vars::{Template, VarDef};
 use tw_fleet::{RateKey, SharedRate};
 use tw_log::Level;
+use tw_module_support::refusal::{self, HasRefusal, LimitRefusal};
+use tw_module_support::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -32,8 +34,6 @@ use tw_server::http::request::Request;
 
 use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
 use self::cost::PendingCosts;
-use crate::shared::refusal::{self, HasRefusal, LimitRefusal};
-use crate::shared::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 
 const IN_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ALL: Contexts = IN_HTTP | MAIL | MAIL_SERVER;

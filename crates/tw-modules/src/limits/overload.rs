@@ -20,12 +20,11 @@ use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::VarDef;
 use tw_log::Level;
+use tw_module_support::refusal;
 use tw_rt::clock;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::http::{BackgroundTask, Http};
-
-use crate::shared::refusal;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -20,6 +20,7 @@ use tw_core::log::SinkRef;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::vars::{Value, write};
+use tw_module_support::zone::{self, Zone, ZoneCounters, ZoneParameter, slab_cost};
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::http::{BackgroundTask, Http};
@@ -27,7 +28,6 @@ use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
 use self::format::{LineParts, SessionFormat};
-use crate::shared::zone::{self, Zone, ZoneCounters, ZoneParameter, slab_cost};
 
 /// Owner of the names of zones.
 const OWNER: &str = "session_log";

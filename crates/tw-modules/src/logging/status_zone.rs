@@ -4,8 +4,6 @@
 //! A finished request is counted in the zone of its server and in that of its last location. A zone has a set of
 //! counters for each loop, which are added up on reading, and outlives configurations.
 
-mod loop_sets;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -18,13 +16,12 @@ use tw_base::{FatalMutex, Limit};
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::Settings;
+use tw_module_support::loop_sets::LoopSets;
 use tw_rt::clock;
 use tw_server::http::Http;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-
-pub(crate) use self::loop_sets::LoopSets;
 
 /// `status_zone` as written.
 #[derive(Default)]
@@ -332,7 +329,8 @@ fn totals(scrape: &Scrape<'_>, out: &mut Samples<'_>, which: impl Fn(&Set) -> &A
 
 #[cfg(test)]
 mod tests {
-    use super::loop_sets::SETS;
+    use tw_module_support::loop_sets::SETS;
+
     use super::*;
 
     #[test]

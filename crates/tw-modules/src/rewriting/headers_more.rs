@@ -13,6 +13,7 @@ use tw_core::module::Settings;
 use tw_http::host::Host;
 use tw_http::{Known, ResponseHead, date};
 use tw_log::{Level, Text};
+use tw_module_support::changed_body::{refuse_ranges, without_length};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, HeaderFilter, Phase, Plan, Step};
@@ -20,7 +21,6 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 use self::rule::{Change, Effect, FieldNames, Mode, RawRule, Rule, Side, Verb};
-use crate::shared::changed_body::{refuse_ranges, without_length};
 
 const ALL_IF: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
 

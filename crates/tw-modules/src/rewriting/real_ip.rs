@@ -8,15 +8,14 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Known;
+use tw_module_support::forwarded::{ProxyChain, forwarded};
+use tw_module_support::trusted_proxies::TrustedProxies;
 use tw_net::Addr;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
-
-use crate::shared::forwarded::{ProxyChain, forwarded};
-use crate::shared::trusted_proxies::TrustedProxies;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

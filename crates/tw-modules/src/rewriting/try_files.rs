@@ -10,6 +10,7 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, recor
 use tw_core::module::Settings;
 use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::config::location::RootKind;
 use tw_server::http::Http;
 use tw_server::http::files;
@@ -17,8 +18,6 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{AliasEnd, Request};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
-
-use crate::content::static_files;
 
 /// Highest code that may be returned.
 const CODE_MAX: u64 = 999;
@@ -223,7 +222,7 @@ impl Try {
                 r.log(Level::Crit, format_args!("{}", error.on(file)));
                 None
             }
-            Err(error) => Some(static_files::refuse(r, file, &error)),
+            Err(error) => Some(file_response::refuse(r, file, &error)),
         }
     }
 

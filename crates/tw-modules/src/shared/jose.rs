@@ -6,7 +6,7 @@
 //!                       └► Encrypted ─► decrypt with a key ─► claims, or a signed token (nested) ─┘
 //! ```
 //! The algorithm of a token selects keys of its own type only, so that a public key is never the secret of an HMAC. `none` is no
-//! algorithm. Signatures and tags are compared in constant time, by aws-lc or [`crate::shared::secret`].
+//! algorithm. Signatures and tags are compared in constant time, by aws-lc or [`tw_module_support::secret`].
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -31,7 +31,8 @@ impl Settings<Stream> for StreamSet {
             .doc("Gives a variable a value, which is computed when the session begins.")
             .set(|raw, node, _| {
                 let [variable, value] = node.words()?;
-                raw.assignments.push((crate::shared::block::variable_name(node, variable)?, value.clone()));
+                raw.assignments
+                    .push((tw_module_support::block::variable_name(node, variable)?, value.clone()));
                 Ok(())
             })];
 

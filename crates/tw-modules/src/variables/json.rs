@@ -15,6 +15,7 @@ use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
+use tw_module_support::block::variable_name;
 use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -22,7 +23,6 @@ use tw_server::vars::{SlotKind, Template};
 
 use self::document::{SIZE_MAX, Unusable};
 use self::path::PathNode;
-use crate::shared::block::variable_name;
 
 /// Default of `json_max_depth`.
 const DEPTH_DEFAULT: u64 = 32;
@@ -153,7 +153,7 @@ impl Source {
             cx.vars.define(&format!("json_set {}", self.name), SlotKind::Computed(Arc::new(parse)));
         for (number, variable) in self.variables.iter().enumerate() {
             let pick = move |r: &Request, out: &mut Vec<u8>| pick(r, document, number, out);
-            crate::shared::block::define(cx, variable, SlotKind::Computed(Arc::new(pick)), None)?;
+            tw_module_support::block::define(cx, variable, SlotKind::Computed(Arc::new(pick)), None)?;
         }
         Ok(())
     }

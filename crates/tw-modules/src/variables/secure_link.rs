@@ -7,13 +7,12 @@ use md5::{Digest, Md5};
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_http::base64::{self, Alphabet};
+use tw_module_support::secret::is_same;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value, VarDef};
-
-use crate::shared::secret::is_same;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -9,10 +9,10 @@ use md5::{Digest, Md5};
 use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
 use tw_http::base64::{self, Alphabet};
+use tw_module_support::secret::is_same;
 use yescrypt::Yescrypt;
 
 use super::des::{self, DIGITS};
-use crate::shared::secret::is_same;
 
 tw_base::limits! {
     /// Limits of this file.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use tw_base::FatalMutex;
-
-use crate::shared::zone::ZoneTable;
+use tw_module_support::zone::ZoneTable;
 
 tw_base::limits! {
     /// Limits of this file.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tw_module_support::cached_files::CachedFormat;
+
 use super::hash::HashKind;
-use crate::shared::cached_files::CachedFormat;
 
 tw_base::limits! {
     /// Limits of this file.

@@ -13,6 +13,9 @@ use tw_core::reach::Reach;
 use tw_disk::DiskError;
 use tw_http::target;
 use tw_log::Text;
+use tw_module_support::cached_files::{
+    self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile,
+};
 use tw_server::http::body::Pull as _;
 use tw_server::http::request::generation::ServerId;
 use tw_server::http::request::{Request, Uri};
@@ -20,9 +23,6 @@ use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::shared::cached_files::{
-    self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile,
-};
 use crate::shared::jose::{KEY_SET_SIZE_MAX, KeySet};
 
 tw_base::limits! {

@@ -6,6 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_http::{Known, Method, RequestHead, target};
 use tw_log::Level;
+use tw_module_support::access_refusal::try_later;
+use tw_module_support::cross_origin::is_cross_origin;
+use tw_module_support::secret::is_same;
+use tw_module_support::small_body::{self, SmallBodyError};
+use tw_module_support::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 use tw_server::http::body::Body;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Step};
@@ -19,11 +24,6 @@ use super::providers::Providers;
 use super::sealed_state::Derived;
 use super::session::{self, OidcSession};
 use super::session_table::{END_BATCH, SessionName};
-use crate::content::api::is_cross_origin;
-use crate::shared::access_refusal::try_later;
-use crate::shared::secret::is_same;
-use crate::shared::small_body::{self, SmallBodyError};
-use crate::shared::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
 tw_base::limits! {
     /// Limits of this file.

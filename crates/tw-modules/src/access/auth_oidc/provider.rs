@@ -12,6 +12,9 @@ use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Protocol;
 use tw_http::escape::Escape;
+use tw_module_support::block::refuse_block;
+use tw_module_support::turn_queue::{TurnLimits, TurnQueue};
+use tw_module_support::verified_tls::VerifiedTls;
 use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -23,9 +26,6 @@ use super::sealed_state::{LOGIN_SECS_MAX, StateKeys};
 use super::session_table::OidcSessions;
 use super::used_once::UsedOnce;
 use crate::every_protocol::keyval::KeyvalZone;
-use crate::shared::block::refuse_block;
-use crate::shared::turn_queue::{TurnLimits, TurnQueue};
-use crate::shared::verified_tls::VerifiedTls;
 
 tw_base::limits! {
     /// Limits of this file.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tw_http::base64;
+use tw_module_support::secret::is_same;
 
 use super::claims::{LEEWAY, check_issuer};
 use super::discovery::{Caller, ClientAuthentication, Metadata};
@@ -12,7 +13,6 @@ use super::endpoint::{Content, RequestError};
 use super::provider::{Provider, Userinfo, component};
 use super::session::{UserTokens, life_of};
 use crate::shared::jose::{SignatureCheck, Token, TokenError, TokenKind, VerifiedToken};
-use crate::shared::secret::is_same;
 
 /// Origin of an ID token, which its claims have to fit.
 #[derive(Clone, Copy)]

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word};
 use tw_http::Known;
+use tw_module_support::zone::ZoneTable;
 use tw_server::http::request::Request;
-
-use crate::shared::zone::ZoneTable;
 
 /// Lifetime of a positive result: crawlers keep their addresses.
 const VERIFIED_LIFETIME: Duration = Duration::from_secs(3600);

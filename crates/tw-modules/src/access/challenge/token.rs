@@ -13,9 +13,8 @@ use aws_lc_rs::hmac;
 use sha2::{Digest, Sha256};
 use tw_conf::Network;
 use tw_http::base64::{self, Alphabet};
+use tw_module_support::secret::is_same;
 use tw_net::Addr;
-
-use crate::shared::secret::is_same;
 
 /// Salt of the derivation of the key.
 const SALT: &[u8] = b"tailwater challenge";

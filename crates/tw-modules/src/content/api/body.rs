@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tw_conf::units;
 use tw_connect::upstream_block::server;
+use tw_module_support::small_body::{self, SmallBodyError};
 use tw_server::http::request::Request;
 use tw_upstream::{AdminState, PeerParams, Server};
 
 use super::response::{ApiError, ApiFailure};
-use crate::shared::small_body::{self, SmallBodyError};
 
 /// The largest weight: that of DNS.
 const WEIGHT_MAX: u64 = 65_535;

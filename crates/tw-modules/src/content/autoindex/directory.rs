@@ -6,12 +6,12 @@ use std::ffi::CString;
 use bytes::Bytes;
 use tw_disk::{Disk, Entry, JobSource, LIST_MAX, Listing};
 use tw_log::{Level, Text};
+use tw_module_support::file_response;
 use tw_server::http::body::Body;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 
 use super::page::Extent;
-use crate::content::static_files;
 
 /// Directory of a request that was read.
 pub(crate) struct Directory {
@@ -55,7 +55,7 @@ impl Directory {
                 report(r, &path, &listing);
                 Ok(Self { path, disk, listing })
             }
-            Err(error) => Err(static_files::refuse(r, &path, &error)),
+            Err(error) => Err(file_response::refuse(r, &path, &error)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Directory {
         };
         match disk.pool().run(&mut r.costs.account, make).await {
             Ok(page) => Ok(page),
-            Err(error) => Err(static_files::refuse(r, &path, &error)),
+            Err(error) => Err(file_response::refuse(r, &path, &error)),
         }
     }
 }

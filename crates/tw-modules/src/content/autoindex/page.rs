@@ -4,6 +4,7 @@
 use tw_disk::{Entry, FileKind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num};
+use tw_module_support::date_format::push_iso8601;
 
 pub(crate) mod modern;
 
@@ -269,20 +270,6 @@ fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("<truncated limit=\"{LIST_MAX}\"/>\r\n").as_bytes());
     }
     out.extend_from_slice(b"</list>\r\n");
-}
-
-/// Writes `1994-11-06T08:49:37Z`. `unix_s`: seconds since 1970.
-pub(crate) fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
-    let time = jiff::Timestamp::from_second(unix_s.max(0)).unwrap_or(jiff::Timestamp::MAX);
-    let time = jiff::tz::Offset::UTC.to_datetime(time);
-    let year = time.year();
-    let month = time.month();
-    let day = time.day();
-    let hour = time.hour();
-    let minute = time.minute();
-    let second = time.second();
-    let text = format!("{year:4}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
-    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::shared::zone::slab_cost;
+use tw_module_support::zone::slab_cost;
 
 tw_base::limits! {
     /// Limits of this file.

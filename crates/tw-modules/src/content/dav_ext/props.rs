@@ -9,9 +9,8 @@ use tw_disk::{FileKind, FileMeta};
 use tw_http::condition::Etag;
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num, target};
+use tw_module_support::date_format::push_iso8601;
 use tw_server::config::media_types::MediaTypes;
-
-use crate::content::autoindex::push_iso8601;
 
 /// Property that this server knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

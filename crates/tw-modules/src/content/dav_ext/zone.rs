@@ -9,10 +9,10 @@ use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Span};
 use tw_core::metrics::{Samples, Scrape};
 use tw_log::Text;
+use tw_module_support::zone::{self, ZoneParameter};
 use tw_server::load::Resolve;
 
 use super::locks::LockTable;
-use crate::shared::zone::{self, ZoneParameter};
 
 /// Owner of the names of these zones.
 const OWNER: &str = "dav_ext";

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
+use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 use tw_server::vars::Template;
-
-use crate::shared::changed_body::{refuse_ranges, remove_length};
 
 /// Lines before and after a body.
 pub(super) struct SurroundingLines {

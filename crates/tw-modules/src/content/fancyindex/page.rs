@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tw_core::regex::Match;
 use tw_disk::{Entry, FileKind};
 use tw_http::escape::{Escape, push_html};
+use tw_module_support::date_format;
 
 use super::Look;
 use super::sort::{Column, Order, Sorting};
 use crate::content::autoindex::{Extent, is_dir, measure, modern};
-use crate::shared::date_format;
 
 const HEAD: &[u8] = b"<!doctype html>
 <html lang=\"en\">
@@ -205,10 +205,11 @@ fn push_heads(sorting: Sorting, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use tw_core::regex::{Caseless, Regex};
+    use tw_module_support::date_format::DateZone;
+
     use super::*;
     use crate::content::autoindex::{SizeFormat, entry};
-    use crate::shared::date_format::DateZone;
-    use tw_core::regex::{Caseless, Regex};
 
     fn look() -> Look {
         Look {

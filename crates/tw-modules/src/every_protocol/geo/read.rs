@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tw_conf::{ConfError, Cx, Network, Node, Word, network};
 use tw_core::session::Session;
+use tw_module_support::address_source::read_network;
+use tw_module_support::forwarded::ProxyChain;
 
 use super::intervals::{GeoTable, Intervals};
 use super::ranges::{Added, Deleted, Ranges};
-use crate::shared::address_source::read_network;
-use crate::shared::forwarded::ProxyChain;
 
 /// A block as read so far.
 pub(super) struct Reading<'n> {
@@ -60,7 +60,7 @@ impl<'n> Reading<'n> {
 
     /// Takes one line.
     pub(super) fn line(&mut self, line: &'n Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-        crate::shared::block::refuse_block(line)?;
+        tw_module_support::block::refuse_block(line)?;
         let value = match line.args.as_slice() {
             [] if line.name.is("ranges") => return self.use_ranges(line),
             [] if self.has_proxies && line.name.is("proxy_recursive") => {

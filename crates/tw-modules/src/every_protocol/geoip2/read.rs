@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Setting, Word, units};
-
-use crate::shared::block::{refuse_block, variable_name};
+use tw_module_support::block::{refuse_block, variable_name};
 
 /// A block as written.
 pub(super) struct RawBlock {

@@ -6,8 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tw_conf::Network;
-
-use crate::shared::zone::slab_cost;
+use tw_module_support::zone::slab_cost;
 
 /// Bytes that a pair takes besides its key and its value, about.
 const OVERHEAD: usize = 96;

@@ -4,8 +4,7 @@ use tw_core::host_names::HostNames;
 use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
-
-use crate::shared::mapped_values::Values;
+use tw_module_support::mapped_values::Values;
 
 /// Mapping of a text to a value.
 pub(crate) struct MapTable<S> {
@@ -68,10 +67,10 @@ mod tests {
     use tw_core::regex::Caseless;
     use tw_core::vars::{Bindings, Slots, VarTable};
     use tw_log::Level;
+    use tw_module_support::mapped_values::Text;
     use tw_net::Addr;
 
     use super::*;
-    use crate::shared::mapped_values::Text;
 
     /// A session that has captures and no other variables.
     struct Plain {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_core::session::Session;
+use tw_module_support::changed_body::{Change, End};
 use tw_server::http::request::Request;
 
 use super::rule::{Applied, ApplyLimits, Rule, TURN_WORK};
-use crate::shared::changed_body::{Change, End};
 
 /// Rules in use for one body.
 pub(super) struct Lines<S = Request> {

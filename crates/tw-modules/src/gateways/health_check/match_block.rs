@@ -6,12 +6,11 @@ use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{Caseless, Match, Regex};
 use tw_http::Fields;
 use tw_log::Text;
+use tw_module_support::block::{refuse_block, variable_name};
 use tw_server::http::proxy::health::HealthCriteria;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
-
-use crate::shared::block::{refuse_block, variable_name};
 
 /// Conditions of a `match` block.
 pub(super) struct MatchBlock {

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use tw_fleet::RateShare;
-
-use crate::shared::zone::{Id, Zone, ZoneTable, slab_cost};
+use tw_module_support::zone::{Id, Zone, ZoneTable, slab_cost};
 
 /// Thousandths of a request.
 pub(super) const REQUEST: i64 = 1000;

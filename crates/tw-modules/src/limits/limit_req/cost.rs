@@ -7,13 +7,13 @@ use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
+use tw_module_support::zone;
 use tw_server::http::Http;
 use tw_server::http::plan::LogHandler;
 use tw_server::http::request::Request;
 
 use super::bucket::{self, NoRoom, REQUEST};
 use super::{KEY_MAX, ReqLimit, ReqZone};
-use crate::shared::zone;
 
 /// The highest cost of one request; a higher one counts as this. As bytes, a terabyte.
 pub(super) const COST_MAX: i64 = 1_000_000_000_000;

@@ -14,12 +14,12 @@ use tw_log::Level;
 use tw_mail::Mail;
 use tw_mail::plan::Plan;
 use tw_mail::session::MailSession;
+use tw_module_support::refusal;
 
 use super::bucket::REQUEST;
 use super::{
     DIRECTIVES, LIMITS, LimitReq, METRICS, Raw, ReqDecision, ReqZone, STATUS, STATUS_DOC, decide, lower,
 };
-use crate::shared::refusal;
 
 impl Settings<Mail> for LimitReq<MailSession> {
     type Raw = Raw;

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use tw_conf::{ConfError, Node, Setting, Word};
 use tw_connect::upstream_block;
 use tw_connect::upstream_tls::TlsProtocol;
+use tw_module_support::block::refuse_block;
+use tw_module_support::verified_tls::VerifiedTls;
 use tw_server::http::proxy::own_request::{OwnProtocol, OwnRequest, OwnServer};
 use tw_server::load::Resolve;
 
 use super::otlp::{Signal, Transport};
 use super::protobuf::Message;
 use super::spans::push_attribute;
-use crate::shared::block::refuse_block;
-use crate::shared::verified_tls::VerifiedTls;
 
 /// nginx's defaults.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -15,12 +15,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use tw_base::FatalMutex;
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
+use tw_module_support::loop_sets::LoopSets;
 use tw_rt::Deadline;
 
 use super::export_target::ExportTarget;
 use super::protobuf::Message;
 use super::spans::EncodedSpans;
-use crate::logging::status_zone::LoopSets;
 
 tw_base::limits! {
     /// Limits of this module.

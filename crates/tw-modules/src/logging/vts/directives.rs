@@ -7,11 +7,11 @@ use tw_conf::{
     Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Span, Word,
     record,
 };
+use tw_module_support::zone::ZoneParameter;
 
 use super::node::{Average, AverageMethod, BUCKETS_MAX};
 use super::stat::Stat;
 use super::traffic_zone::NodeLimit;
-use crate::shared::zone::ZoneParameter;
 
 const ALL: Contexts = HTTP | SERVER | LOCATION;
 /// Name and size of the zone if the directive names none.
@@ -300,7 +300,7 @@ fn read_limit_key(node: &Node) -> Result<Word, ConfError> {
 
 fn read_set(node: &Node) -> Result<RawSet, ConfError> {
     let [variable, word] = node.words()?;
-    crate::shared::block::variable_name(node, variable)?;
+    tw_module_support::block::variable_name(node, variable)?;
     let invalid = || node.invalid_value(word);
     let (group, rest) =
         split(&word.bytes, |all| all.iter().position(|byte| *byte == b'/')).ok_or_else(invalid)?;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_core::metrics::CONTENT_TYPE;
 use tw_http::Method;
+use tw_module_support::cross_origin::is_cross_origin;
+use tw_module_support::page_policy;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Step};
 use tw_server::http::request::Request;
@@ -15,8 +17,6 @@ use super::directives::DisplayFormat;
 use super::report::Report;
 use super::settings::Vts;
 use super::traffic_zone::TrafficZone;
-use crate::content::api::is_cross_origin;
-use crate::content::status_page;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("page.html");
@@ -62,8 +62,8 @@ impl Handler for Display {
         };
         if format == DisplayFormat::Html {
             let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
-            r.response.fields.append_copy("Content-Security-Policy", status_page::policy(&nonce).as_bytes());
-            return respond(r, b"text/html; charset=utf-8", PAGE.replace(status_page::NONCE, &nonce));
+            r.response.fields.append_copy("Content-Security-Policy", page_policy::policy(&nonce).as_bytes());
+            return respond(r, b"text/html; charset=utf-8", PAGE.replace(page_policy::NONCE, &nonce));
         }
         Step::Wait(Box::pin(async move {
             let vts = &self.0;
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn page_is_small_and_self_contained() {
         assert!(PAGE.len() < PAGE_MAX, "{} bytes", PAGE.len());
-        assert_eq!(PAGE.matches(status_page::NONCE).count(), 2);
+        assert_eq!(PAGE.matches(page_policy::NONCE).count(), 2);
         for outside in
             ["http:", "https:", "src=", "url(", "@import", " style=", "onclick", "innerHTML", "eval("]
         {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tw_conf::ConfError;
 use tw_core::vars::write::put_number;
 use tw_log::Level;
+use tw_module_support::zone;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Computed, SlotKind, Template, Value};
@@ -14,7 +15,6 @@ use super::limit::TrafficLimit;
 use super::node::{Average, AverageMethod, FinishedRequest, now_ms};
 use super::stat::Stat;
 use super::traffic_zone::{KEY_MAX, NodeName, TrafficZone, name_of, write_filter_key};
-use crate::shared::zone;
 
 /// Owner of the name of the zone.
 const OWNER: &str = "vhost_traffic_status";

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tw_base::FatalMutex;
+use tw_module_support::zone::{Zone, ZoneTable, slab_cost};
 
 use super::node::{FinishedRequest, TrafficNode};
-use crate::shared::zone::{Zone, ZoneTable, slab_cost};
 
 /// Bytes of a node besides its key: counters, samples and buckets.
 const NODE_SIZE: usize = 1792;

@@ -109,7 +109,7 @@ impl RawOperation {
 
     pub(super) fn set(node: &Node) -> Result<Self, ConfError> {
         let [variable, value] = node.words()?;
-        crate::shared::block::variable_name(node, variable)?;
+        tw_module_support::block::variable_name(node, variable)?;
         Ok(Self::Set { variable: variable.clone(), value: value.clone() })
     }
 }

@@ -232,7 +232,9 @@ impl<'a> Run<'a> {
                         }
                         Ok(expected.is(false))
                     }
-                    Err(error) => Err(Stop::Decided(crate::content::static_files::refuse(r, path, &error))),
+                    Err(error) => {
+                        Err(Stop::Decided(tw_module_support::file_response::refuse(r, path, &error)))
+                    }
                 }
             }
         }

@@ -17,6 +17,8 @@ use tw_core::session::Session;
 use tw_disk::{Account, JobClass, JobSource};
 use tw_http::{Known, Method, num};
 use tw_log::Level;
+use tw_module_support::changed_body::{refuse_ranges, remove_length};
+use tw_module_support::types::Types;
 use tw_rt::available_memory;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
@@ -28,8 +30,6 @@ use super::encoder::CodecError;
 use super::encoder_memory::{self, Memory};
 use super::spare_encoders::{ActiveEncoder, EncoderSource};
 use super::{ratio, spare_encoders, turn_budget};
-use crate::shared::changed_body::{refuse_ranges, remove_length};
-use crate::shared::types::Types;
 
 tw_base::limits! {
     /// Limits of this module.

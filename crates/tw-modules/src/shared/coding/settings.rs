@@ -1,12 +1,12 @@
 //! Settings shared by `gzip`, `brotli` and `zstd`, with the prefix of each.
 
 use tw_conf::{Args, Buffers, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_module_support::types::{self, RawTypes, Types};
 use tw_server::load::Resolve;
 
 use super::budget::Budget;
 use super::codec::Spec;
 use super::compress::CompressionRules;
-use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -9,12 +9,12 @@ use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::key_wrap::{self, AesKek, KeyWrap};
 use aws_lc_rs::rsa::{OaepAlgorithm, OaepPrivateDecryptingKey};
 use tw_http::base64;
+use tw_module_support::secret::is_same;
 use tw_tls::Zeroizing;
 
 use super::algorithm::{Aes, ContentEncryption, Hash, KeyManagement};
 use super::header::{Header, TokenError, decoded};
 use super::keys::{KEYS_TRIED_MAX, KeyMaterial, KeySet};
-use crate::shared::secret::is_same;
 
 /// Bytes of a nonce and of a tag of GCM (RFC 7518 sections 4.7 and 5.3).
 const GCM_NONCE_SIZE: usize = 12;

@@ -2,9 +2,8 @@
 
 use tw_conf::{ConfError, Node, Setting, Word};
 use tw_core::regex::{Caseless, Regex};
+use tw_module_support::block::refuse_block;
 use tw_stream::health::{Expectation, HealthCriteria};
-
-use crate::shared::block::refuse_block;
 
 /// Reads a block.
 pub(super) fn read(node: &Node) -> Result<HealthCriteria, ConfError> {

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use tw_conf::{ConfError, Word};
 use tw_log::{Level, Text};
+use tw_module_support::date_format::{self, DateZone};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -13,7 +14,6 @@ use super::super::captures::Captures;
 use super::base32::Base32;
 use super::random::{self, SECURE_RANDOM_MAX};
 use super::upstream_list::UpstreamLists;
-use crate::shared::date_format::{self, DateZone};
 
 /// A directive as written.
 pub(crate) struct RawCall {

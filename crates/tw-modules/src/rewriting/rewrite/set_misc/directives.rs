@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tw_conf::{Args, ConfError, Directive, DirectiveInfo, HTTP, LOCATION, Node, SERVER, record};
+use tw_module_support::block::variable_name;
+use tw_module_support::date_format::DateZone;
 
 use super::super::raw::{BLOCKS, Raw, RawOperation};
 use super::base32::Alphabet;
@@ -11,8 +13,6 @@ use super::call::{Function, RawCall};
 use super::random::{self, ALPHANUMERIC, LOWER_CASE};
 use super::text;
 use super::upstream_list::UpstreamList;
-use crate::shared::block::variable_name;
-use crate::shared::date_format::DateZone;
 
 /// Blocks with these directives. At `http` level they define their variable, as in nginx, but run for no request.
 const EVERYWHERE: u32 = HTTP | BLOCKS;

@@ -24,36 +24,37 @@ use tw_server::http::wire::ClientGone;
 
 /// Limits of one queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TurnLimits {
+pub struct TurnLimits {
     /// Requests that have a turn at the same time; others wait. Fewer than a pool has threads, so that the others can read
     /// from the disk.
-    pub(crate) at_once: usize,
+    pub at_once: usize,
     /// Requests that wait for a turn.
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// Waiting requests of one client. Many users may come from one address.
-    pub(crate) waiting_of_client: usize,
+    pub waiting_of_client: usize,
 }
 
 /// Requests that hash a password, or decrypt a key, at the same time; others wait. Fewer than a pool has threads, so that
 /// guessing does not keep other requests from the disk.
-pub(crate) const TURNS_AT_ONCE: usize = 4;
+pub const TURNS_AT_ONCE: usize = 4;
 /// Requests that wait for that.
-pub(crate) const WAITING_MAX: usize = 1024;
+pub const WAITING_MAX: usize = 1024;
 /// Most waiting requests of one client. Many users may come from one address.
-pub(crate) const WAITING_OF_CLIENT_MAX: usize = 128;
+pub const WAITING_OF_CLIENT_MAX: usize = 128;
 /// Longest wait of a request for its turn.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Limits of a queue for the check of credentials.
-pub(crate) const CREDENTIALS: TurnLimits =
+pub const CREDENTIALS: TurnLimits =
     TurnLimits { at_once: TURNS_AT_ONCE, waiting: WAITING_MAX, waiting_of_client: WAITING_OF_CLIENT_MAX };
 
 /// Unit that shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ClientKey(Option<IpAddr>);
+pub struct ClientKey(Option<IpAddr>);
 
 impl ClientKey {
-    pub(crate) fn of(addr: &Addr) -> Self {
+    /// Unit of a client with the address `addr`.
+    pub fn of(addr: &Addr) -> Self {
         Self(addr.inet().map(|addr| match addr.ip().to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
             ip => ip,
@@ -62,7 +63,7 @@ impl ClientKey {
 }
 
 /// Queue of requests with work. Its lock is held briefly.
-pub(crate) struct TurnQueue {
+pub struct TurnQueue {
     limits: TurnLimits,
     state: FatalMutex<State>,
 }
@@ -83,11 +84,11 @@ struct Waiter {
 
 /// There are too many in the line.
 #[derive(Debug)]
-pub(crate) struct QueueFull;
+pub struct QueueFull;
 
 /// A place in the line; dropping it gives it up.
 #[must_use]
-pub(crate) struct TurnTicket {
+pub struct TurnTicket {
     line: Arc<TurnQueue>,
     client: ClientKey,
     id: u64,
@@ -97,12 +98,12 @@ pub(crate) struct TurnTicket {
 
 impl TurnQueue {
     /// An empty queue.
-    pub(crate) fn new(limits: TurnLimits) -> Self {
+    pub fn new(limits: TurnLimits) -> Self {
         Self { limits, state: FatalMutex::default() }
     }
 
     /// A place behind the others of `client`.
-    pub(crate) fn enter(self: &Arc<Self>, client: ClientKey) -> Result<TurnTicket, QueueFull> {
+    pub fn enter(self: &Arc<Self>, client: ClientKey) -> Result<TurnTicket, QueueFull> {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -172,7 +173,7 @@ impl State {
 
 impl TurnTicket {
     /// Waits for the turn. Cancel safe.
-    pub(crate) async fn turn(&mut self) {
+    pub async fn turn(&mut self) {
         if let Some(turn) = &mut self.turn {
             // The sender is in the line until it sends.
             let _ = turn.await;
@@ -182,7 +183,7 @@ impl TurnTicket {
 }
 
 /// Reason why a request did not get its turn.
-pub(crate) enum TurnWait {
+pub enum TurnWait {
     /// Wait longer than allowed.
     TooLong,
     /// End of the client's connection.
@@ -190,11 +191,7 @@ pub(crate) enum TurnWait {
 }
 
 /// Waits for the turn of `r`, at most for `limit`.
-pub(crate) async fn wait_for_turn(
-    r: &Request,
-    ticket: &mut TurnTicket,
-    limit: Duration,
-) -> Result<(), TurnWait> {
+pub async fn wait_for_turn(r: &Request, ticket: &mut TurnTicket, limit: Duration) -> Result<(), TurnWait> {
     let wire = r.wire().clone();
     let mut turn = pin!(ticket.turn());
     let mut limit = pin!(wire.sleep(limit));

@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 /// Longest result in bytes; longer ones are no date (nginx: NGX_HTTP_SSI_DATE_LEN).
-pub(crate) const DATE_MAX: usize = 2048;
+pub const DATE_MAX: usize = 2048;
 /// The format of a page that sets none.
-pub(crate) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
+pub const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -29,13 +29,15 @@ const MONTHS: [&str; 12] = [
 
 /// Context in which the time is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DateZone {
+pub enum DateZone {
+    /// UTC, under the name GMT.
     Gmt,
+    /// Time zone of the server.
     Local,
 }
 
 /// Appends the time; returns `false` if it is too long. `%s` alone is the number of seconds since 1970.
-pub(crate) fn push(format: &[u8], unix: i64, place: DateZone, out: &mut Vec<u8>) -> bool {
+pub fn push(format: &[u8], unix: i64, place: DateZone, out: &mut Vec<u8>) -> bool {
     let zone = if place == DateZone::Gmt { TimeZone::UTC } else { tw_log::time::zone().clone() };
     let Ok(time) = Timestamp::from_second(unix) else { return false };
     let start = out.len();
@@ -141,6 +143,20 @@ fn push_field(letter: u8, time: &Zoned, place: DateZone, out: &mut Vec<u8>) {
         b'%' => out.push(b'%'),
         other => out.extend_from_slice(&[b'%', other]),
     }
+}
+
+/// Writes `1994-11-06T08:49:37Z`. `unix_s`: seconds since 1970.
+pub fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
+    let time = Timestamp::from_second(unix_s.max(0)).unwrap_or(Timestamp::MAX);
+    let time = jiff::tz::Offset::UTC.to_datetime(time);
+    let year = time.year();
+    let month = time.month();
+    let day = time.day();
+    let hour = time.hour();
+    let minute = time.minute();
+    let second = time.second();
+    let text = format!("{year:4}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
+    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -9,18 +9,18 @@ use tw_core::module::Protocol;
 use tw_core::session::Session;
 use tw_core::vars::{SlotKind, Template, Value};
 
-use crate::shared::block::refuse_block;
+use crate::block::refuse_block;
 
 /// Values as written.
 #[derive(Default)]
-pub(crate) struct RawValues {
+pub struct RawValues {
     list: Vec<(Box<[u8]>, Span)>,
     default: Option<u32>,
     lifetime: ValueLifetime,
 }
 
 /// Numbers of the values of a block while it is read.
-pub(crate) type KnownValues<'n> = HashMap<&'n [u8], u32>;
+pub type KnownValues<'n> = HashMap<&'n [u8], u32>;
 
 /// Lifetime of a value.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -33,15 +33,15 @@ enum ValueLifetime {
 }
 
 /// Values as used.
-pub(crate) struct Values<S> {
+pub struct Values<S> {
     /// All values, each once.
-    pub(crate) texts: Vec<Text<S>>,
+    pub texts: Vec<Text<S>>,
     /// The value of `default`.
-    pub(crate) default: Option<u32>,
+    pub default: Option<u32>,
 }
 
 /// A value.
-pub(crate) enum Text<S> {
+pub enum Text<S> {
     /// Without variables.
     Constant(Box<[u8]>),
     /// With variables.
@@ -51,7 +51,7 @@ pub(crate) enum Text<S> {
 impl RawValues {
     /// Reads a line of a block: `volatile`, `default` with its value, or a pattern with a value, which are returned.
     /// Errors are nginx's, and name the directive `name`.
-    pub(crate) fn read_line<'n>(
+    pub fn read_line<'n>(
         &mut self,
         line: &'n Node,
         name: &str,
@@ -81,7 +81,7 @@ impl RawValues {
     }
 
     /// All values that the variable can have, if that is known already.
-    pub(crate) fn possible(&self) -> Option<Vec<Box<[u8]>>> {
+    pub fn possible(&self) -> Option<Vec<Box<[u8]>>> {
         let mut texts: Vec<_> = self.list.iter().map(|(text, _)| text.clone()).collect();
         if self.default.is_none() {
             texts.push(Box::default());
@@ -90,7 +90,7 @@ impl RawValues {
     }
 
     /// Makes the slot of a variable from `look_up`, which appends the value for a session.
-    pub(crate) fn slot<P: Protocol, F>(
+    pub fn slot<P: Protocol, F>(
         self,
         cx: &mut Resolve<'_, P>,
         look_up: impl FnOnce(Values<P::Session>) -> F,
@@ -120,7 +120,7 @@ impl RawValues {
 
 impl<S: Session> Values<S> {
     /// Appends the value with the number `found`, or the default.
-    pub(crate) fn push(&self, s: &S, found: Option<u32>, out: &mut Vec<u8>) {
+    pub fn push(&self, s: &S, found: Option<u32>, out: &mut Vec<u8>) {
         match found.or(self.default).and_then(|at| self.texts.get(at as usize)) {
             Some(Text::Constant(text)) => out.extend_from_slice(text),
             Some(Text::Template(template)) => template.eval(s, out),

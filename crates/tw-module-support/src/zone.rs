@@ -17,7 +17,7 @@ use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
 
-pub(crate) use self::table::{Id, ZoneTable};
+pub use self::table::{Id, ZoneTable};
 
 /// Smallest zone: eight pages, as in nginx.
 const SIZE_MIN: u64 = 8 * PAGE;
@@ -29,16 +29,16 @@ const SHARD_SIZE: u64 = 1 << 20;
 const SHARDS_MAX: u64 = 16;
 
 /// `zone=name:size` as written.
-pub(crate) struct ZoneParameter {
+pub struct ZoneParameter {
     /// The name; not empty.
-    pub(crate) name: Box<[u8]>,
+    pub name: Box<[u8]>,
     /// Bytes.
-    pub(crate) size: u64,
+    pub size: u64,
 }
 
 impl ZoneParameter {
     /// Reads the value of a `zone=` parameter; `None` if it has no name, which is complained about once all are read.
-    pub(crate) fn read(node: &Node, word: &Word, value: &[u8]) -> Result<Option<Self>, ConfError> {
+    pub fn read(node: &Node, word: &Word, value: &[u8]) -> Result<Option<Self>, ConfError> {
         let invalid = || node.fail(format!("invalid zone size \"{word}\"")).at(word.span);
         let colon = value.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
         let size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
@@ -48,7 +48,7 @@ impl ZoneParameter {
     }
 
     /// Reads a name and a size that are two words.
-    pub(crate) fn of_words(node: &Node, name: &Word, size: &Word) -> Result<Self, ConfError> {
+    pub fn of_words(node: &Node, name: &Word, size: &Word) -> Result<Self, ConfError> {
         let invalid = || node.fail(format!("invalid zone size \"{size}\"")).at(size.span);
         let bytes = large_enough(node, size, size.size().ok_or_else(invalid)?)?;
         Ok(Self { name: name.bytes.clone(), size: bytes })
@@ -75,7 +75,7 @@ struct Owner {
 ///
 /// # Errors
 /// Another kind of zone has the name.
-pub(crate) fn claim<P: Protocol>(
+pub fn claim<P: Protocol>(
     cx: &mut Resolve<'_, P>,
     name: &[u8],
     module: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn claim<P: Protocol>(
 }
 
 /// Counters of a zone, which outlive configurations.
-pub(crate) trait ZoneCounters: Send + Sync + 'static {
+pub trait ZoneCounters: Send + Sync + 'static {
     /// Counters of one key.
     type Value;
 
@@ -98,20 +98,20 @@ pub(crate) trait ZoneCounters: Send + Sync + 'static {
 }
 
 /// A sample of every zone whose counters are `T`, in the order of their names.
-pub(crate) fn values<T: ZoneCounters>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
+pub fn values<T: ZoneCounters>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
     for counted in scrape.shared_objects::<T>() {
         out.value(&[&counted.zone().name], of(counted));
     }
 }
 
 /// Words of a directive that declares zones.
-pub(crate) struct ZoneMessages {
+pub struct ZoneMessages {
     /// Module that owns the zones.
-    pub(crate) owner: &'static str,
+    pub owner: &'static str,
     /// The directive.
-    pub(crate) directive: &'static str,
+    pub directive: &'static str,
     /// Directive that messages about another key name.
-    pub(crate) keyed: &'static str,
+    pub keyed: &'static str,
 }
 
 /// Takes a zone declared with this key into use, new or from an earlier configuration; `known` is an earlier
@@ -119,7 +119,7 @@ pub(crate) struct ZoneMessages {
 ///
 /// # Errors
 /// The name is taken, or the declaration differs from an earlier one.
-pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
+pub fn declare<P: Protocol, T: ZoneCounters>(
     cx: &mut Resolve<'_, P>,
     words: &ZoneMessages,
     key: &Word,
@@ -150,7 +150,7 @@ pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
 }
 
 /// The error of a directive without `zone=`.
-pub(crate) fn missing(node: &Node) -> ConfError {
+pub fn missing(node: &Node) -> ConfError {
     node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
 }
 
@@ -168,30 +168,28 @@ fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> S
 }
 
 /// The error of a name that no directive declares.
-pub(crate) fn undeclared(name: &[u8], at: Span) -> ConfError {
+pub fn undeclared(name: &[u8], at: Span) -> ConfError {
     ConfError::new(format!("zero size shared memory zone \"{}\"", Text(name)))
         .at(at)
         .hint("a zone of this name is used, and nothing in \"http\" defines one")
 }
 
 /// Zones of a configuration by name.
-pub(crate) type Zones<Z> = HashMap<Box<[u8]>, Arc<Z>>;
+pub type Zones<Z> = HashMap<Box<[u8]>, Arc<Z>>;
 
 /// Directive that limits requests by the counters of a zone, as written.
-pub(crate) struct RawLimit<V> {
+pub struct RawLimit<V> {
     /// Name of the zone.
-    pub(crate) zone: Box<[u8]>,
-    pub(crate) values: V,
-    pub(crate) span: Span,
+    pub zone: Box<[u8]>,
+    /// Parameters besides the zone.
+    pub values: V,
+    /// Position of the directive in the configuration.
+    pub span: Span,
 }
 
 impl<V> RawLimit<V> {
     /// Refuses a second limit by a zone in one block.
-    pub(crate) fn refuse_duplicate(
-        limits: &Setting<Vec<Self>>,
-        zone: &[u8],
-        node: &Node,
-    ) -> Result<(), ConfError> {
+    pub fn refuse_duplicate(limits: &Setting<Vec<Self>>, zone: &[u8], node: &Node) -> Result<(), ConfError> {
         if limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
             Err(node.error("is duplicate"))
         } else {
@@ -204,7 +202,7 @@ impl<V> RawLimit<V> {
 ///
 /// # Errors
 /// No directive declares the zone, or those of `make`.
-pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
+pub fn resolve_limits<P: Protocol, Z, V, L>(
     raw: Setting<Vec<RawLimit<V>>>,
     outer: Option<&Arc<[L]>>,
     zones: &Zones<Z>,
@@ -225,7 +223,7 @@ pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
 
 /// Evaluates the key of a zone into `key`. Returns `false` if the session is not counted there: its key is empty, or longer
 /// than `max`, which is logged.
-pub(crate) fn eval_key<S: Session, V>(
+pub fn eval_key<S: Session, V>(
     s: &S,
     template: &Template<S>,
     zone: &Zone<V>,
@@ -245,21 +243,21 @@ pub(crate) fn eval_key<S: Session, V>(
 }
 
 /// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.
-pub(crate) fn slab_cost(bytes: usize) -> u64 {
+pub fn slab_cost(bytes: usize) -> u64 {
     let bytes = bytes as u64;
     if bytes <= PAGE / 2 { bytes.next_power_of_two().max(8) } else { bytes.next_multiple_of(PAGE) }
 }
 
 /// A table in parts, each with a lock. Locks are held for some tens of nanoseconds and never across an await.
-pub(crate) struct Zone<V> {
+pub struct Zone<V> {
     /// Name of the zone.
-    pub(crate) name: Box<str>,
+    pub name: Box<str>,
     /// Size in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The text of its key.
-    pub(crate) key: Box<str>,
+    pub key: Box<str>,
     /// Entries in it now.
-    pub(crate) entries: Counter,
+    pub entries: Counter,
     /// Keyed by random numbers, so that a client cannot choose keys of one part.
     hasher: RandomState,
     shards: Box<[FatalMutex<ZoneTable<V>>]>,
@@ -267,7 +265,7 @@ pub(crate) struct Zone<V> {
 
 impl<V> Zone<V> {
     /// An empty zone.
-    pub(crate) fn new(name: &[u8], size: u64, key: &str) -> Self {
+    pub fn new(name: &[u8], size: u64, key: &str) -> Self {
         let count = (size / SHARD_SIZE).clamp(1, SHARDS_MAX);
         Self {
             name: String::from_utf8_lossy(name).into(),
@@ -280,23 +278,23 @@ impl<V> Zone<V> {
     }
 
     /// The part that `key` lies in.
-    pub(crate) fn shard_of(&self, key: &[u8]) -> usize {
+    pub fn shard_of(&self, key: &[u8]) -> usize {
         // There are at most 16 shards.
         (self.hasher.hash_one(key) % self.shards.len() as u64) as usize
     }
 
     /// Number of parts.
-    pub(crate) fn shard_count(&self) -> usize {
+    pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
     /// Locks one part after the other.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = FatalMutexGuard<'_, ZoneTable<V>>> {
+    pub fn shards(&self) -> impl Iterator<Item = FatalMutexGuard<'_, ZoneTable<V>>> {
         self.shards.iter().map(FatalMutex::lock)
     }
 
     /// Locks a part.
-    pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, ZoneTable<V>> {
+    pub fn lock(&self, shard: usize) -> FatalMutexGuard<'_, ZoneTable<V>> {
         self.shards[shard].lock()
     }
 }

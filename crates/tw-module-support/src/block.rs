@@ -9,7 +9,7 @@ use tw_core::vars::SlotKind;
 const KNOWN_VALUES_MAX: usize = 1024;
 
 /// The name in `$name`. Errors are nginx's.
-pub(crate) fn variable_name(node: &Node, word: &Word) -> Result<String, ConfError> {
+pub fn variable_name(node: &Node, word: &Word) -> Result<String, ConfError> {
     match &*word.bytes {
         [b'$', name @ ..] if !name.is_empty() => Ok(String::from_utf8_lossy(name).into_owned()),
         _ => Err(node.fail(format!("invalid variable name \"{word}\""))),
@@ -17,7 +17,7 @@ pub(crate) fn variable_name(node: &Node, word: &Word) -> Result<String, ConfErro
 }
 
 /// Lines of such a block have no block of their own.
-pub(crate) fn refuse_block(line: &Node) -> Result<(), ConfError> {
+pub fn refuse_block(line: &Node) -> Result<(), ConfError> {
     match line.block {
         Some(_) => Err(line.fail("unexpected \"{\"")),
         None => Ok(()),
@@ -25,7 +25,7 @@ pub(crate) fn refuse_block(line: &Node) -> Result<(), ConfError> {
 }
 
 /// Defines the variable of a block, `$name`. `values` are all that it can have, if that is known.
-pub(crate) fn define<P: Protocol>(
+pub fn define<P: Protocol>(
     cx: &mut Resolve<'_, P>,
     variable: &Word,
     kind: SlotKind<P::Session>,

@@ -9,20 +9,21 @@ use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_net::Addr;
 
-use crate::shared::forwarded::{ProxyChain, forwarded};
+use crate::forwarded::{ProxyChain, forwarded};
 
 /// Source of an address.
-pub(crate) struct AddressSource<S> {
+pub struct AddressSource<S> {
     /// Text that holds it; `None` for the client's own.
-    pub(crate) text: Option<Template<S>>,
+    pub text: Option<Template<S>>,
     /// Proxies that are trusted to name the client's address.
-    pub(crate) proxies: Arc<[Network]>,
-    pub(crate) chain: ProxyChain,
+    pub proxies: Arc<[Network]>,
+    /// Depth to which a chain of proxies is followed.
+    pub chain: ProxyChain,
 }
 
 impl<S: Session> AddressSource<S> {
     /// The address; `None` if there is none. `out` is left as it is.
-    pub(crate) fn address(&self, s: &S, out: &mut Vec<u8>) -> Option<IpAddr> {
+    pub fn address(&self, s: &S, out: &mut Vec<u8>) -> Option<IpAddr> {
         let addr = client(s, self.text.as_ref(), out)?;
         if self.proxies.is_empty() {
             return addr.inet().map(|addr| addr.ip());
@@ -53,7 +54,7 @@ fn read_address(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// Reads a network of a directive. Bits behind its prefix are worth a warning.
-pub(crate) fn read_network(line: &Node, text: &Word, cx: &mut Cx<'_>) -> Result<Network, ConfError> {
+pub fn read_network(line: &Node, text: &Word, cx: &mut Cx<'_>) -> Result<Network, ConfError> {
     let written =
         Network::parse(&text.bytes).ok_or_else(|| line.fail(format!("invalid network \"{text}\"")))?;
     if written.has_low_bits {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 /// Handle of an entry, valid until the entry is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u32);
+pub struct Id(u32);
 
 const NONE: u32 = u32::MAX;
 
 /// Entries by key, and their order: the one used last is the first.
-pub(crate) struct ZoneTable<V> {
+pub struct ZoneTable<V> {
     by_key: HashMap<Arc<[u8]>, Id>,
     nodes: Vec<Node<V>>,
     free: Vec<Id>,
@@ -32,7 +32,7 @@ struct Node<V> {
 
 impl<V> ZoneTable<V> {
     /// An empty table for `capacity` bytes.
-    pub(crate) fn new(capacity: u64) -> Self {
+    pub fn new(capacity: u64) -> Self {
         Self {
             by_key: HashMap::new(),
             nodes: Vec::new(),
@@ -45,17 +45,17 @@ impl<V> ZoneTable<V> {
     }
 
     /// The entry of `key`.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<Id> {
+    pub fn find(&self, key: &[u8]) -> Option<Id> {
         self.by_key.get(key).copied()
     }
 
     /// The value of an entry.
-    pub(crate) fn get(&mut self, id: Id) -> &mut V {
+    pub fn get(&mut self, id: Id) -> &mut V {
         &mut self.node(id.0).value
     }
 
     /// Makes an entry the one used last.
-    pub(crate) fn touch(&mut self, id: Id) {
+    pub fn touch(&mut self, id: Id) {
         if self.first != id.0 {
             self.unlink(id.0);
             self.link_first(id.0);
@@ -63,32 +63,37 @@ impl<V> ZoneTable<V> {
     }
 
     /// Number of entries.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
+    /// Returns `true` if there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// Bytes that the entries take.
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used
     }
 
     /// Keys of all entries, in no order.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.by_key.keys()
     }
 
     /// The entry whose last use is longest ago.
-    pub(crate) fn oldest(&self) -> Option<Id> {
+    pub fn oldest(&self) -> Option<Id> {
         (self.last != NONE).then_some(Id(self.last))
     }
 
     /// Adds an entry, which is the one used last. `None` if there is no room for its `cost`; `key` must not be there.
-    pub(crate) fn insert(&mut self, key: &[u8], cost: u64, value: V) -> Option<Id> {
+    pub fn insert(&mut self, key: &[u8], cost: u64, value: V) -> Option<Id> {
         self.try_insert(key, cost, value).ok()
     }
 
     /// As [`insert`](Self::insert), but returns the value if there is no room.
-    pub(crate) fn try_insert(&mut self, key: &[u8], cost: u64, value: V) -> Result<Id, V> {
+    pub fn try_insert(&mut self, key: &[u8], cost: u64, value: V) -> Result<Id, V> {
         let id = match self.free.last() {
             Some(id) => id.0,
             None => u32::try_from(self.nodes.len()).unwrap_or(NONE),
@@ -109,7 +114,7 @@ impl<V> ZoneTable<V> {
     }
 
     /// Removes an entry.
-    pub(crate) fn remove(&mut self, id: Id) {
+    pub fn remove(&mut self, id: Id) {
         self.unlink(id.0);
         let node = self.node(id.0);
         let key = std::mem::replace(&mut node.key, Arc::new([]));

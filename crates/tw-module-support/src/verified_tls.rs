@@ -11,18 +11,18 @@ use tw_server::load::Resolve;
 const VERIFY_DEPTH: usize = 9;
 
 /// Trust of a directive.
-pub(crate) struct VerifiedTls {
+pub struct VerifiedTls {
     /// File with certificates of authorities; `None` for those of the system.
-    pub(crate) trusted: Option<Word>,
+    pub trusted: Option<Word>,
     /// File with revoked certificates.
-    pub(crate) crl: Option<Word>,
+    pub crl: Option<Word>,
     /// Protocol inside.
-    pub(crate) inside: TlsProtocol,
+    pub inside: TlsProtocol,
 }
 
 impl VerifiedTls {
     /// Reads the files for the block `node` of the directive `name`; names in messages begin with `prefix`.
-    pub(crate) fn resolve(
+    pub fn resolve(
         self,
         node: &Node,
         name: &str,

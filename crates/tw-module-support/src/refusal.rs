@@ -12,7 +12,7 @@ const LEVELS: &[(&str, Level)] =
 
 /// Refusals as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     level: Setting<Level>,
     status: Setting<u16>,
     dry_run: Setting<bool>,
@@ -20,12 +20,13 @@ pub(crate) struct Raw {
 }
 
 /// Settings as written that have those of refusals.
-pub(crate) trait HasRefusal {
+pub trait HasRefusal {
+    /// Those of refusals.
     fn refusal(&mut self) -> &mut Raw;
 }
 
 /// Record of the directive that sets the log level of refusals.
-pub(crate) const fn log_level<R: HasRefusal>(
+pub const fn log_level<R: HasRefusal>(
     name: &'static str,
     contexts: Contexts,
     doc: &'static str,
@@ -38,7 +39,7 @@ pub(crate) const fn log_level<R: HasRefusal>(
 }
 
 /// Record of the directive that sets the status of refusals.
-pub(crate) const fn status<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
+pub const fn status<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
     record::new(name, "code", contexts, Args::exact(1))
         .default("503")
         .since("1.3.15")
@@ -47,7 +48,7 @@ pub(crate) const fn status<R: HasRefusal>(name: &'static str, contexts: Contexts
 }
 
 /// Record of the directive that only logs refusals.
-pub(crate) const fn dry_run<R: HasRefusal>(
+pub const fn dry_run<R: HasRefusal>(
     name: &'static str,
     contexts: Contexts,
     since: &'static str,
@@ -60,7 +61,7 @@ pub(crate) const fn dry_run<R: HasRefusal>(
 }
 
 /// Record of the directive that leaves out `Retry-After`.
-pub(crate) const fn retry_after<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
+pub const fn retry_after<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
     record::flag(name, contexts)
         .default("on")
         .doc("Adds Retry-After to a refusal with the status 429 or 503, unless the response has it already.")
@@ -68,18 +69,18 @@ pub(crate) const fn retry_after<R: HasRefusal>(name: &'static str, contexts: Con
 }
 
 /// Response and log level of refused requests.
-pub(crate) struct LimitRefusal {
+pub struct LimitRefusal {
     /// Level at which that is logged.
-    pub(crate) level: Level,
+    pub level: Level,
     status: u16,
     /// Set if refusals are only logged.
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     retry_after: bool,
 }
 
 impl LimitRefusal {
     /// From written to used.
-    pub(crate) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
+    pub fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
         Self {
             level: raw.level.or(outer.map(|o| o.level), Level::Error),
             status: raw.status.or(outer.map(|o| o.status), 503),
@@ -89,7 +90,7 @@ impl LimitRefusal {
     }
 
     /// Text of the variable, and the decision about a session that would pass after `seconds`.
-    pub(crate) fn decision(&self, seconds: u32) -> (&'static str, AccessDecision) {
+    pub fn decision(&self, seconds: u32) -> (&'static str, AccessDecision) {
         if self.dry_run {
             ("REJECTED_DRY_RUN", AccessDecision::Pass)
         } else {
@@ -111,11 +112,7 @@ fn read_status(node: &Node) -> Result<u16, ConfError> {
 
 /// Decides about a session once, in whatever locations it is processed: `None` if the variable of `slot` is set
 /// already. `decide` gets room for a key.
-pub(crate) fn decide_once<S: Session, T>(
-    s: &S,
-    slot: u16,
-    decide: impl FnOnce(&S, &mut Vec<u8>) -> T,
-) -> Option<T> {
+pub fn decide_once<S: Session, T>(s: &S, slot: u16, decide: impl FnOnce(&S, &mut Vec<u8>) -> T) -> Option<T> {
     let mut key = s.scratch().take();
     key.clear();
     let decided = (s.slot(slot, &mut key) != Value::Found).then(|| decide(s, &mut key));

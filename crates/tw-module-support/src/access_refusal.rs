@@ -9,7 +9,7 @@ use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 
 /// Field of a request with credentials: those for this server, or for the tunnel that it is asked to open.
-pub(crate) fn credentials(r: &Request) -> Option<&[u8]> {
+pub fn credentials(r: &Request) -> Option<&[u8]> {
     r.head.field_known(match r.method() {
         Method::Connect => Known::ProxyAuthorization,
         _ => Known::Authorization,
@@ -17,7 +17,7 @@ pub(crate) fn credentials(r: &Request) -> Option<&[u8]> {
 }
 
 /// Asks for credentials by this challenge (RFC 9110 section 11.6.1); an empty one is no field.
-pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
+pub fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
     let (name, code) = match r.method() {
         Method::Connect => ("Proxy-Authenticate", 407),
         _ => ("WWW-Authenticate", 401),
@@ -29,7 +29,7 @@ pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
 }
 
 /// There is too much to do; the client may try again.
-pub(crate) fn try_later(r: &mut Request, why: fmt::Arguments<'_>) -> Outcome {
+pub fn try_later(r: &mut Request, why: fmt::Arguments<'_>) -> Outcome {
     r.log(Level::Error, why);
     r.response.fields.set(Known::RetryAfter, "1");
     Outcome::Status(503)

@@ -10,19 +10,19 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
-pub(crate) fn remove_length(r: &mut Request) {
+pub fn remove_length(r: &mut Request) {
     r.response.fields.remove_known(Known::ContentLength);
 }
 
 /// Refuses ranges of the response.
-pub(crate) fn refuse_ranges(r: &mut Request) {
+pub fn refuse_ranges(r: &mut Request) {
     r.state.ranges = Ranges::Refused;
     r.response.fields.remove_known(Known::AcceptRanges);
 }
 
 /// Treatment of `Last-Modified` and `ETag` (`ssi_last_modified`, `sub_filter_last_modified`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Validators {
+pub enum Validators {
     /// Removes both: the time of the last change of the whole is unknown.
     Remove,
     /// The time stays, the tag becomes a weak one.
@@ -31,12 +31,12 @@ pub(crate) enum Validators {
 
 impl Validators {
     /// Treatment for a flag that keeps the time.
-    pub(crate) fn of(keep: bool) -> Self {
+    pub fn of(keep: bool) -> Self {
         if keep { Self::Keep } else { Self::Remove }
     }
 
     /// Changes the head accordingly.
-    pub(crate) fn apply(self, head: &mut ResponseHead) {
+    pub fn apply(self, head: &mut ResponseHead) {
         match self {
             Self::Keep => head.weaken_etag(),
             Self::Remove => {
@@ -50,13 +50,15 @@ impl Validators {
 
 /// End of a body that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// More pieces may come.
     Open,
+    /// The last piece is there.
     Reached,
 }
 
 /// Change of a body whose pieces come one by one.
-pub(crate) trait Change {
+pub trait Change {
     /// The next piece of the result: about `want` bytes, made from the beginning of `rest`, which is removed there.
     /// An empty piece lets others run. `None` once `rest` is used up: the result of all bytes before is complete, but for
     /// those that depend on the next ones.
@@ -76,7 +78,7 @@ struct ChangedBody<C> {
 }
 
 /// The body with this change.
-pub(crate) fn changed(body: Body, change: impl Change + 'static) -> Body {
+pub fn changed(body: Body, change: impl Change + 'static) -> Body {
     Body::Pull(Box::new(ChangedBody { change, body, rest: Bytes::new(), end: End::Open }))
 }
 
@@ -116,7 +118,7 @@ impl<C: Change> Pull for ChangedBody<C> {
 struct UnannouncedLength(Body);
 
 /// The body without an announcement of its length.
-pub(crate) fn without_length(body: Body) -> Body {
+pub fn without_length(body: Body) -> Body {
     Body::Pull(Box::new(UnannouncedLength(body)))
 }
 

@@ -9,7 +9,7 @@ use tw_net::Addr;
 
 /// Proxies that may name the client's address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TrustedProxies {
+pub struct TrustedProxies {
     networks: Vec<Network>,
     /// Set if clients of Unix sockets are trusted proxies.
     unix: bool,
@@ -17,12 +17,12 @@ pub(crate) struct TrustedProxies {
 
 impl TrustedProxies {
     /// Returns `true` if no proxy is trusted.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && !self.unix
     }
 
     /// Takes in a `set_real_ip_from`. May wait for the resolver: at configuration time only.
-    pub(crate) fn add(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+    pub fn add(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
         let word = node.arg(0)?;
         if word.is("unix:") {
             self.unix = true;
@@ -42,7 +42,7 @@ impl TrustedProxies {
     }
 
     /// Returns `true` if `addr` is that of a trusted proxy.
-    pub(crate) fn has(&self, addr: &Addr) -> bool {
+    pub fn has(&self, addr: &Addr) -> bool {
         match addr.inet() {
             Some(addr) => self.networks.iter().any(|network| network.contains(addr.ip())),
             None => self.unix,

@@ -16,7 +16,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::shared::zone::ZoneTable;
+use crate::zone::ZoneTable;
 
 /// Bytes of a file read at a time.
 const PIECE: usize = 256 << 10;
@@ -26,24 +26,24 @@ const SETTLED: Duration = Duration::from_secs(2);
 const ENTRY_SIZE: u64 = 256;
 
 /// Kind of files, and the parser of their contents.
-pub(crate) struct CachedFormat<T> {
+pub struct CachedFormat<T> {
     /// Largest size in bytes.
-    pub(crate) size_max: u64,
+    pub size_max: u64,
     /// Bytes of files that are kept in memory.
-    pub(crate) kept_size_max: u64,
+    pub kept_size_max: u64,
     /// Makes the content of all bytes of the file, or says why it cannot. Runs in a pool: a large file takes milliseconds.
-    pub(crate) parse: fn(&[u8]) -> Result<T, String>,
+    pub parse: fn(&[u8]) -> Result<T, String>,
 }
 
 /// Name of a file as written, which may have variables.
-pub(crate) struct RawNamedFile {
+pub struct RawNamedFile {
     word: Word,
     /// The directory of the configuration.
     prefix: Box<[u8]>,
 }
 
 /// Name of a file, which may have variables.
-pub(crate) struct NamedFile {
+pub struct NamedFile {
     name: Template,
     /// Position in the configuration.
     at: Span,
@@ -53,12 +53,12 @@ pub(crate) struct NamedFile {
 
 impl RawNamedFile {
     /// The file `word` of a configuration in the directory `prefix`.
-    pub(crate) fn new(word: &Word, prefix: &[u8]) -> Self {
+    pub fn new(word: &Word, prefix: &[u8]) -> Self {
         Self { word: word.clone(), prefix: prefix.into() }
     }
 
     /// Compiles the name.
-    pub(crate) fn resolve(self, cx: &mut Resolve<'_>) -> Result<NamedFile, ConfError> {
+    pub fn resolve(self, cx: &mut Resolve<'_>) -> Result<NamedFile, ConfError> {
         let name = cx.template(&self.word)?;
         if let Some(constant) = name.constant() {
             let path = tw_conf::full_name(&self.prefix, constant);
@@ -71,7 +71,7 @@ impl RawNamedFile {
 
 impl NamedFile {
     /// Declares the file to the sandbox. One whose name begins with a variable may be any file.
-    pub(crate) fn declare(&self, reach: &mut Reach) {
+    pub fn declare(&self, reach: &mut Reach) {
         let full_name = match self.name.prefix() {
             b"" if self.name.constant().is_none() => self.name.clone(),
             [b'/', ..] => self.name.clone(),
@@ -81,13 +81,13 @@ impl NamedFile {
     }
 
     /// Path for `r`. A path with a NUL is that of no file, and empty.
-    pub(crate) fn path(&self, r: &Request) -> CString {
+    pub fn path(&self, r: &Request) -> CString {
         CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
     }
 
     /// Path for `r` below the directories that the configuration names: one for which a variable has `..` among its names is
     /// empty, as are those that [`path`](Self::path) says.
-    pub(crate) fn path_below(&self, r: &Request) -> CString {
+    pub fn path_below(&self, r: &Request) -> CString {
         let mut name = Vec::new();
         let mut values = Vec::new();
         self.name.eval_each(r, &mut name, |name, start, _| values.push(start..name.len()));
@@ -100,7 +100,8 @@ impl NamedFile {
 }
 
 /// Why a file has no content.
-pub(crate) enum CachedFileError {
+pub enum CachedFileError {
+    /// The file could not be read.
     Disk(DiskError),
     /// Larger than [`CachedFormat::size_max`].
     TooLarge,
@@ -109,7 +110,7 @@ pub(crate) enum CachedFileError {
 }
 
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
-pub(crate) struct CachedFiles<T: 'static> {
+pub struct CachedFiles<T: 'static> {
     format: &'static CachedFormat<T>,
     known: FatalMutex<ZoneTable<Arc<Version<T>>>>,
 }
@@ -121,18 +122,18 @@ struct Version<T> {
 
 impl<T: Send + Sync> CachedFiles<T> {
     /// No files yet.
-    pub(crate) fn new(format: &'static CachedFormat<T>) -> Self {
+    pub fn new(format: &'static CachedFormat<T>) -> Self {
         Self { format, known: FatalMutex::new(ZoneTable::new(format.kept_size_max)) }
     }
 
     /// Content of a file, if it is cached and its version can be checked without waiting.
-    pub(crate) fn content_now(&self, disk: &Disk, path: &CStr) -> Option<Arc<T>> {
+    pub fn content_now(&self, disk: &Disk, path: &CStr) -> Option<Arc<T>> {
         let Now::Ready(Ok(meta)) = disk.probe_now(path) else { return None };
         self.find(path, &meta)
     }
 
     /// Content of a file, waiting for the disk if need be.
-    pub(crate) async fn content(
+    pub async fn content(
         &self,
         disk: &Disk,
         account: &mut Account,
@@ -206,12 +207,12 @@ fn is_settled(meta: &FileMeta, now: UnixTime) -> bool {
 }
 
 /// Returns `true` if a file does not exist.
-pub(crate) fn is_missing(error: &DiskError) -> bool {
+pub fn is_missing(error: &DiskError) -> bool {
     error.errno() == Some(Errno::NOENT)
 }
 
 /// The error of a name that no file can have.
-pub(crate) fn no_such_file() -> DiskError {
+pub fn no_such_file() -> DiskError {
     Op::Open.failed(Errno::NOENT)
 }
 

@@ -5,7 +5,7 @@ use tw_server::http::request::Request;
 use tw_server::http::request_body;
 
 /// Reason why a body was not read.
-pub(crate) enum SmallBodyError {
+pub enum SmallBodyError {
     /// More bytes than are read.
     TooLarge,
     /// Status of a body that could not be read.
@@ -13,7 +13,7 @@ pub(crate) enum SmallBodyError {
 }
 
 /// Reads the body of `r`, at most `max` bytes. Waits for the client.
-pub(crate) async fn read(r: &mut Request, max: usize) -> Result<Vec<u8>, SmallBodyError> {
+pub async fn read(r: &mut Request, max: usize) -> Result<Vec<u8>, SmallBodyError> {
     if matches!(r.head.framing(), Framing::Length(length) if length > max as u64) {
         return Err(SmallBodyError::TooLarge);
     }

@@ -7,7 +7,7 @@ use tw_net::Addr;
 
 /// Depth to which a chain of proxies is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProxyChain {
+pub enum ProxyChain {
     /// To the address that the last proxy names.
     Last,
     /// Through all proxies that are trusted.
@@ -16,7 +16,7 @@ pub(crate) enum ProxyChain {
 
 impl ProxyChain {
     /// Depth for a flag like `real_ip_recursive`.
-    pub(crate) fn of(is_recursive: bool) -> Self {
+    pub fn of(is_recursive: bool) -> Self {
         if is_recursive { Self::Recursive } else { Self::Last }
     }
 }
@@ -34,7 +34,7 @@ enum Walk {
 
 /// Address that `lines`, in the order of the request, give for `client`. `None` if `client` is not trusted or the text
 /// is no address.
-pub(crate) fn forwarded<'a>(
+pub fn forwarded<'a>(
     client: &Addr,
     lines: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = &'a [u8]>>,
     chain: ProxyChain,

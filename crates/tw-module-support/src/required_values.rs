@@ -6,21 +6,21 @@ use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 /// One directive as written.
-pub(crate) struct RawRequirement {
+pub struct RawRequirement {
     values: Vec<Word>,
     status: Option<u16>,
 }
 
 /// One directive.
-pub(crate) struct Requirement {
+pub struct Requirement {
     values: Box<[Template]>,
     /// Status of a request that does not meet it.
-    pub(crate) status: u16,
+    pub status: u16,
 }
 
 impl RawRequirement {
     /// Reads `$value … [error=status]`; the status is one that `is_allowed` names.
-    pub(crate) fn read(node: &Node, is_allowed: fn(u16) -> bool) -> Result<Self, ConfError> {
+    pub fn read(node: &Node, is_allowed: fn(u16) -> bool) -> Result<Self, ConfError> {
         let (values, status) = match node.args.split_last() {
             Some((last, values)) if last.bytes.starts_with(b"error=") => {
                 let status = last.param("error").and_then(|text| str::from_utf8(text).ok()?.parse().ok());
@@ -39,7 +39,7 @@ impl RawRequirement {
     }
 
     /// Compiles it, with `status` unless it names another one.
-    pub(crate) fn resolve(self, status: u16, cx: &mut Resolve<'_>) -> Result<Requirement, ConfError> {
+    pub fn resolve(self, status: u16, cx: &mut Resolve<'_>) -> Result<Requirement, ConfError> {
         let values = self.values.iter().map(|value| cx.template(value)).collect::<Result<_, _>>()?;
         Ok(Requirement { values, status: self.status.unwrap_or(status) })
     }
@@ -47,7 +47,7 @@ impl RawRequirement {
 
 impl Requirement {
     /// Returns `true` if all values are there.
-    pub(crate) fn is_met(&self, r: &Request) -> bool {
+    pub fn is_met(&self, r: &Request) -> bool {
         self.values.iter().all(|value| value.is_set(r))
     }
 }

@@ -6,11 +6,11 @@ use tw_conf::{Cx, Node, Setting};
 use tw_http::ResponseHead;
 
 /// A list as written.
-pub(crate) type RawTypes = Setting<TypeList>;
+pub type RawTypes = Setting<TypeList>;
 
 /// Media types in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TypeList {
+pub enum TypeList {
     /// `*`
     Any,
     /// Types of a list.
@@ -19,11 +19,11 @@ pub(crate) enum TypeList {
 
 /// The media types a filter works on.
 #[derive(Debug, Clone)]
-pub(crate) struct Types(Arc<TypeList>);
+pub struct Types(Arc<TypeList>);
 
 /// Adds the words of `node` to the types a filter works on by itself, which are in lower case. Like nginx, warns about a
 /// type that is there already, and takes nothing more after `*`.
-pub(crate) fn add(raw: &mut RawTypes, node: &Node, defaults: &[&str], cx: &mut Cx<'_>) {
+pub fn add(raw: &mut RawTypes, node: &Node, defaults: &[&str], cx: &mut Cx<'_>) {
     if !raw.is_set() {
         let defaults = defaults.iter().map(|name| name.as_bytes().into()).collect();
         raw.replace(node, TypeList::These(defaults));
@@ -44,7 +44,7 @@ pub(crate) fn add(raw: &mut RawTypes, node: &Node, defaults: &[&str], cx: &mut C
 
 impl Types {
     /// The list as used: this one, else the outer block's, else the defaults.
-    pub(crate) fn resolve(raw: RawTypes, outer: Option<&Self>, defaults: &[&str]) -> Self {
+    pub fn resolve(raw: RawTypes, outer: Option<&Self>, defaults: &[&str]) -> Self {
         match (raw.take(), outer) {
             (Some(list), _) => Self(Arc::new(list)),
             (None, Some(outer)) => outer.clone(),
@@ -57,7 +57,7 @@ impl Types {
 
     /// Returns `true` if a response with this head has one of the types. Parameters of the type do not matter. Does not
     /// allocate.
-    pub(crate) fn contain(&self, head: &ResponseHead) -> bool {
+    pub fn contain(&self, head: &ResponseHead) -> bool {
         let TypeList::These(types) = &*self.0 else { return true };
         let name = head.content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
         // DIFF(nginx): the two names of JavaScript are one.
@@ -73,8 +73,9 @@ fn is_javascript(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tw_conf::{Diagnostics, HTTP, MemoryFiles, Reader, Tree};
+
+    use super::*;
 
     const DEFAULTS: &[&str] = &["text/html"];
 
