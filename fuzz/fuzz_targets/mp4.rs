@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../crates/tw-modules/src/content/mp4/movie/mod.rs"]
+#[path = "../../crates/tw-media/src/mp4/movie/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod movie;
 #[path = "../checks/mp4.rs"]

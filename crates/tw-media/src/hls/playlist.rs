@@ -5,7 +5,7 @@ use std::fmt;
 use tw_http::escape::Escape;
 
 use super::media_tracks::MediaTracks;
-use crate::content::mp4::movie::Fault;
+use crate::mp4::movie::Fault;
 
 /// Fragments of one playlist.
 pub(super) const FRAGMENTS_MAX: usize = 100_000;

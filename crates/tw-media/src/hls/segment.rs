@@ -15,8 +15,8 @@ use tw_server::http::request::Request;
 use super::codec::Codec;
 use super::media_tracks::{MediaTrack, MediaTracks};
 use super::transport_stream::{CLOCK_HZ, Packets, PesHeader, StreamId};
-use crate::content::mp4::movie::{Fault, Sample, SampleCursor};
-use crate::content::mp4::reader;
+use crate::mp4::movie::{Fault, Sample, SampleCursor};
+use crate::mp4::reader;
 
 /// Bytes of neighbouring samples that are read at once.
 const WINDOW_SIZE: u64 = 64 << 10;

@@ -2,7 +2,7 @@
 
 use super::codec::Codec;
 use super::transport_stream::CLOCK_HZ;
-use crate::content::mp4::movie::{Fault, Movie, SampleTable};
+use crate::mp4::movie::{Fault, Movie, SampleTable};
 
 /// A track that a transport stream can carry.
 pub(super) struct MediaTrack {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use tw_testkit::mp4::{MoovPosition, Track, boxed, boxed_all, boxes, expected, find, movie, read, table};
 
-use crate::content::mp4::movie::{self, Fault, FileLayout, Movie, Part, PartStart, Piece, SampleTable};
+use crate::mp4::movie::{self, Fault, FileLayout, Movie, Part, PartStart, Piece, SampleTable};
 
-#[path = "../../../../../../fuzz/checks/mp4.rs"]
+#[path = "../../../../../fuzz/checks/mp4.rs"]
 mod check;
 
 /// Cuts a part out of a whole file.

@@ -38,8 +38,8 @@ use tw_server::load::Resolve;
 use self::media_tracks::MediaTracks;
 use self::playlist::{FRAGMENTS_MAX, PlaylistRange};
 use self::segment::{FragmentParts, Segment};
-use crate::content::mp4::reader::{self, Failure, WantedBoxes};
-use crate::content::mp4::{by_length, milliseconds};
+use crate::mp4::reader::{self, Failure, WantedBoxes};
+use crate::mp4::{by_length, milliseconds};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Names of media files end with these.
@@ -50,7 +50,7 @@ const DIRECTIVE_OF_MOOV: &str = "hls_mp4_max_buffer_size";
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<()>,
     buffers: Setting<Buffers>,
     forward_args: Setting<bool>,
@@ -60,7 +60,7 @@ pub(crate) struct Raw {
 }
 
 /// Streams at one location.
-pub(crate) struct Hls {
+pub struct Hls {
     /// Only the blocks of a location that are no locations inherit it.
     is_on: bool,
     buffers: Buffers,

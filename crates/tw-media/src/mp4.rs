@@ -34,7 +34,7 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<()>,
     buffer_size: Setting<usize>,
     max_buffer_size: Setting<usize>,
@@ -42,7 +42,7 @@ pub(crate) struct Raw {
 }
 
 /// Videos at one location.
-pub(crate) struct Mp4 {
+pub struct Mp4 {
     /// Only the blocks of a location that are no locations inherit it.
     is_on: bool,
     buffer_size: usize,

@@ -1,7 +1,7 @@
 //! Codecs of tracks, from their descriptions (`stsd`; ISO/IEC 14496-12, 14496-14 and 14496-15, QuickTime): what a transport
 //! stream needs to know of them, and the form that their samples have there.
 
-use crate::content::mp4::movie::{ParsedHeader, read_header};
+use crate::mp4::movie::{ParsedHeader, read_header};
 
 /// Start code of a NAL unit.
 const START_CODE: [u8; 4] = [0, 0, 0, 1];

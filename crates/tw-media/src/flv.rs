@@ -21,12 +21,12 @@ const HEADER: &[u8] = b"FLV\x01\x05\x00\x00\x00\x09\x00\x00\x00\x00";
 
 /// `flv` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<()>,
 }
 
 /// `flv` of one location; only the blocks in it that are no locations inherit it.
-pub(crate) struct Flv {
+pub struct Flv {
     is_on: bool,
 }
 
