@@ -6,7 +6,6 @@ pub(crate) mod charset;
 pub(crate) mod gunzip;
 pub(crate) mod gzip;
 pub(crate) mod headers;
-pub(crate) mod image_filter;
 pub(crate) mod slice;
 pub(crate) mod ssi;
 pub(crate) mod sub;

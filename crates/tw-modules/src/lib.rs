@@ -120,7 +120,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<content::trap::Trap>(TRAP),
     Module::of::<content::echo::Echo>("echo"),
     // Whole bodies, before all header filters.
-    Module::of::<filters::image_filter::ImageFilter>("image_filter"),
+    Module::of::<tw_image_filter::ImageFilter>("image_filter"),
     // Header filters.
     Module::of::<filters::headers::Headers>("headers"),
     Module::of::<filters::userid::UserId>("userid"),

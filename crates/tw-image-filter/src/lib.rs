@@ -58,7 +58,7 @@ const QUEUE: TurnLimits =
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     action: Setting<RawAction>,
     rotation: Setting<Word>,
     buffer: Setting<usize>,
@@ -82,7 +82,7 @@ enum RawAction {
 }
 
 /// Treatment of pictures at one location.
-pub(crate) struct ImageFilter {
+pub struct ImageFilter {
     action: Action,
     rotation: Option<Number>,
     buffer: usize,

@@ -104,8 +104,8 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::picture::Picture;
     use super::*;
+    use crate::picture::Picture;
 
     #[test]
     fn sides_are_reduced_in_proportion() {
