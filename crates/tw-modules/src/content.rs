@@ -2,8 +2,6 @@
 
 pub(crate) mod api;
 pub(crate) mod autoindex;
-pub(crate) mod dav;
-pub(crate) mod dav_ext;
 pub(crate) mod echo;
 pub(crate) mod empty_gif;
 pub(crate) mod fancyindex;

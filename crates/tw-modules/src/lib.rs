@@ -108,8 +108,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<content::index::Index>("index"),
     Module::of::<content::fancyindex::FancyIndex>("fancyindex"),
     Module::of::<content::autoindex::Autoindex>("autoindex"),
-    Module::of::<content::dav_ext::DavExt>("dav_ext"),
-    Module::of::<content::dav::Dav>("dav"),
+    Module::of::<tw_webdav::DavExt>("dav_ext"),
+    Module::of::<tw_webdav::Dav>("dav"),
     Module::of::<content::precompressed::Precompressed<content::precompressed::BrotliStatic>>(
         "brotli_static",
     ),

@@ -214,7 +214,6 @@ pub(super) fn is_forbidden(char: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::autoindex::entry;
 
     fn writer(wanted: Wanted) -> PropWriter {
         let default_type = Bytes::from_static(b"text/plain");
@@ -222,10 +221,28 @@ mod tests {
     }
 
     fn written(writer: &PropWriter, uri: &[u8], kind: FileKind) -> String {
-        let meta = entry("x", kind, 5).meta;
+        let meta = meta(kind);
         let mut out = Vec::new();
         writer.push(&Resource { uri, meta: &meta, locks: &[b"LOC", b"KS"] }, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    fn meta(kind: FileKind) -> FileMeta {
+        FileMeta {
+            dev: 1,
+            ino: 1,
+            size: 5,
+            mtime_sec: 784_111_777,
+            mtime_nsec: 0,
+            ctime_sec: 0,
+            ctime_nsec: 0,
+            mode: 0o644,
+            kind,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            blocks: 0,
+        }
     }
 
     fn some(props: &[Prop], unknown: &[u8]) -> Wanted {

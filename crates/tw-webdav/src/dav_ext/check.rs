@@ -16,7 +16,7 @@ use super::if_field::{self, Condition, State};
 use super::locks::LockCredentials;
 use super::zone::ConfiguredZone;
 use super::{DavExt, refuse};
-use crate::content::dav::{self, Slash, destination};
+use crate::dav::{self, Slash, destination};
 
 /// Precontent handler that refuses changes of locked resources.
 pub(super) struct LockCheck(pub(super) Arc<DavExt>);

@@ -37,7 +37,7 @@ use tw_server::vars::Template;
 
 use self::check::{LockCheck, LockRemoval};
 use self::zone::{ConfiguredZone, LockZone, LockZones, RawLockZone, RawZone};
-use crate::content::dav::Dav;
+use crate::dav::Dav;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -53,14 +53,14 @@ const UNLOCK: u32 = 16;
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     methods: Setting<u32>,
     zones: Vec<RawZone>,
     lock: Setting<RawLockZone>,
 }
 
 /// Methods allowed at one location, and its locks.
-pub(crate) struct DavExt {
+pub struct DavExt {
     methods: u32,
     zones: Arc<LockZones>,
     locks: Option<ConfiguredZone>,

@@ -18,7 +18,7 @@ use super::locks::{LockDepth, LockTable};
 use super::props::{MULTISTATUS, MULTISTATUS_END, PropWriter, Resource};
 use super::zone::LockZone;
 use super::{DavExt, read_body, refuse, set_xml_head, xml};
-use crate::content::dav::{self, Depth, Links, Slash};
+use crate::dav::{self, Depth, Links, Slash};
 
 tw_base::limits! {
     /// Limits of this file.

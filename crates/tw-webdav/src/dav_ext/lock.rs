@@ -18,8 +18,8 @@ use super::props::push_href;
 use super::xml::{self, LockInfo};
 use super::zone::ConfiguredZone;
 use super::{DavExt, read_body, set_xml_head};
-use crate::content::dav::preconditions::Checks;
-use crate::content::dav::{self, Dav, Depth, Links, Slash};
+use crate::dav::preconditions::Checks;
+use crate::dav::{self, Dav, Depth, Links, Slash};
 
 /// Permissions of a file that is created where `dav_methods` says nothing.
 const ACCESS: u32 = 0o600;

@@ -50,7 +50,7 @@ const MOVE: u32 = 32;
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     methods: Setting<u32>,
     create_full_put_path: Setting<bool>,
     min_delete_depth: Setting<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct Raw {
 }
 
 /// Methods allowed at one location, and their settings.
-pub(crate) struct Dav {
+pub struct Dav {
     methods: u32,
     create_full_put_path: bool,
     min_delete_depth: u64,
