@@ -5,6 +5,5 @@ pub(crate) mod auth_jwt;
 pub(crate) mod auth_oidc;
 pub(crate) mod auth_request;
 pub(crate) mod auth_require;
-pub(crate) mod challenge;
 pub(crate) mod deny_request;
 pub(crate) mod waf;

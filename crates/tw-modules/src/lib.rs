@@ -83,7 +83,7 @@ pub static MODULES: &[Module] = &[
     // `auth_require` decides by variables that the modules above set.
     Module::of::<access::auth_require::AuthRequire>("auth_require"),
     // Last: a client that may not come in is not challenged.
-    Module::of::<access::challenge::Challenge>("challenge"),
+    Module::of::<tw_challenge::Challenge>("challenge"),
     // Precontent.
     Module::of::<rewriting::internal_redirect::InternalRedirect>("internal_redirect"),
     Module::of::<rewriting::try_files::TryFiles>("try_files"),

@@ -59,7 +59,7 @@ const SECRET_SIZE_MIN: usize = 16;
 
 /// Challenges as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<bool>,
     condition: Setting<Word>,
     difficulty: Setting<Word>,
@@ -74,7 +74,7 @@ pub(crate) struct Raw {
 }
 
 /// Challenges of one block.
-pub(crate) struct Challenge {
+pub struct Challenge {
     is_on: bool,
     terms: Terms,
     gate: Option<Arc<Gate>>,
