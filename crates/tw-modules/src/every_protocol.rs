@@ -3,7 +3,6 @@
 pub(crate) mod access;
 pub(crate) mod geo;
 pub(crate) mod geoip2;
-pub(crate) mod keyval;
 pub(crate) mod limit_conn;
 pub(crate) mod log;
 pub(crate) mod map;

@@ -52,7 +52,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<every_protocol::geoip2::GeoIp2>("geoip2"),
     Module::of::<every_protocol::split_clients::SplitClients>("split_clients"),
     Module::of::<variables::json::Json>("json"),
-    Module::of::<every_protocol::keyval::Keyval>("keyval"),
+    Module::of::<tw_keyval::Keyval>("keyval"),
     Module::of::<variables::browser::Browsers>("browser"),
     Module::of::<variables::referer::Referers>("referer"),
     Module::of::<variables::secure_link::SecureLink>("secure_link"),
@@ -153,7 +153,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<every_protocol::geo::Geo>("geo"),
     StreamModule::of::<every_protocol::geoip2::GeoIp2>("geoip2"),
     StreamModule::of::<every_protocol::split_clients::SplitClients>("split_clients"),
-    StreamModule::of::<every_protocol::keyval::Keyval>("keyval"),
+    StreamModule::of::<tw_keyval::Keyval>("keyval"),
     // Post-accept.
     StreamModule::of::<every_protocol::session_real_ip::SessionRealIp>("stream_real_ip"),
     // Preaccess.
@@ -185,7 +185,7 @@ pub static MAIL_MODULES: &[MailModule] = &[
     MailModule::of::<every_protocol::geo::Geo>("geo"),
     MailModule::of::<every_protocol::geoip2::GeoIp2>("geoip2"),
     MailModule::of::<every_protocol::split_clients::SplitClients>("split_clients"),
-    MailModule::of::<every_protocol::keyval::Keyval>("keyval"),
+    MailModule::of::<tw_keyval::Keyval>("keyval"),
     // Post-accept.
     MailModule::of::<every_protocol::session_real_ip::SessionRealIp>("mail_real_ip"),
     // Access.

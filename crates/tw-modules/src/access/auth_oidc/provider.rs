@@ -12,6 +12,7 @@ use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Protocol;
 use tw_http::escape::Escape;
+use tw_keyval::KeyvalZone;
 use tw_module_support::block::refuse_block;
 use tw_module_support::turn_queue::{TurnLimits, TurnQueue};
 use tw_module_support::verified_tls::VerifiedTls;
@@ -25,7 +26,6 @@ use super::logout_token::IDENTIFIER_TIME;
 use super::sealed_state::{LOGIN_SECS_MAX, StateKeys};
 use super::session_table::OidcSessions;
 use super::used_once::UsedOnce;
-use crate::every_protocol::keyval::KeyvalZone;
 
 tw_base::limits! {
     /// Limits of this file.

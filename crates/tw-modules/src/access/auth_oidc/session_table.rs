@@ -11,10 +11,10 @@ use std::time::Instant;
 use serde_json::json;
 use tw_base::FatalMutex;
 use tw_http::base64;
+use tw_keyval::{ChangeError, KeyvalZone, Pair, PairChange, unix_ms};
 use tw_module_support::zone::{Id, ZoneTable};
 
 use super::session::{OidcSession, SessionHash, hash_of};
-use crate::every_protocol::keyval::{ChangeError, KeyvalZone, Pair, PairChange, unix_ms};
 
 tw_base::limits! {
     /// Limits of this file.

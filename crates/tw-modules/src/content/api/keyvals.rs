@@ -11,6 +11,7 @@ use tw_core::module::Protocol;
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::{Unescape, unescape};
 use tw_http::{Method, target};
+use tw_keyval::{ChangeError, KeyvalZone, Pair, PairChange};
 use tw_log::Level;
 use tw_mail::Mail;
 use tw_rt::watch::Subject;
@@ -21,7 +22,6 @@ use tw_stream::Stream;
 use super::body;
 use super::response::{ApiError, ApiFailure, ApiResponse, json};
 use super::{Block, Mode};
-use crate::every_protocol::keyval::{ChangeError, KeyvalZone, Pair, PairChange};
 
 /// Members of a body in their order.
 struct Members(Vec<(String, Given)>);

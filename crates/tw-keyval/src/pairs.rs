@@ -38,26 +38,32 @@ impl KeyKind {
 
 /// Value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pair {
-    pub(crate) value: Arc<[u8]>,
+pub struct Pair {
+    /// The value.
+    pub value: Arc<[u8]>,
     /// Time at which it is gone; `None` for never.
-    pub(crate) expires: Option<u64>,
+    pub expires: Option<u64>,
 }
 
 /// Change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PairChange {
+pub enum PairChange {
     /// A new pair.
     Add(Pair),
     /// Another value, or another time, of a pair that exists.
-    Change { value: Option<Arc<[u8]>>, expires: Option<u64> },
+    Change {
+        /// Value from now on; `None` to leave it.
+        value: Option<Arc<[u8]>>,
+        /// Time at which it is gone; `None` for never.
+        expires: Option<u64>,
+    },
     /// Removes a pair that exists.
     Remove,
 }
 
 /// Reason why nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChangeError {
+pub enum ChangeError {
     /// The key is new, and was to be changed.
     NoKey,
     /// The key exists, and was to be added.

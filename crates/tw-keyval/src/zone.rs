@@ -25,12 +25,13 @@ const MODE: u32 = 0o644;
 const PART: usize = 256;
 
 /// A zone of `keyval_zone`: its pairs, and what the configuration says of them.
-pub(crate) struct KeyvalZone {
+pub struct KeyvalZone {
     /// Block that it stands in.
-    pub(crate) protocol: &'static str,
-    pub(crate) name: Box<str>,
+    pub protocol: &'static str,
+    /// Its name.
+    pub name: Box<str>,
     /// Life of a pair for which nothing else is said.
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     pub(super) state: Option<Arc<StateFile>>,
     pub(super) pairs: Arc<SharedPairs>,
 }
@@ -80,30 +81,30 @@ impl SharedPairs {
 
 impl KeyvalZone {
     /// The value of exactly this key.
-    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<[u8]>> {
+    pub fn get(&self, key: &[u8]) -> Option<Arc<[u8]>> {
         self.pairs.pairs.lock().get(key, unix_ms()).map(|pair| pair.value.clone())
     }
 
     /// Carries out all changes or none. The file is not written yet.
-    pub(crate) fn change(&self, changes: &[(Arc<[u8]>, PairChange)]) -> Result<(), ChangeError> {
+    pub fn change(&self, changes: &[(Arc<[u8]>, PairChange)]) -> Result<(), ChangeError> {
         self.pairs.update(|pairs| pairs.change(changes, unix_ms()))
     }
 
     /// Removes all pairs. Frees their memory, so it may take longer than a turn.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let empty = Pairs::new(self.pairs.kind, self.pairs.size);
         // Freed when the lock is given back.
         drop(self.pairs.update(|pairs| std::mem::replace(pairs, empty)));
     }
 
     /// Time at which a pair that is set now is gone: after `given`, or else after the time of the zone.
-    pub(crate) fn expiry(&self, given: Option<Duration>) -> Option<u64> {
+    pub fn expiry(&self, given: Option<Duration>) -> Option<u64> {
         let life = given.or(self.timeout)?;
         Some(unix_ms().saturating_add(u64::try_from(life.as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// All pairs as an object of JSON with texts. May take longer than a turn.
-    pub(crate) fn shown(&self) -> Vec<u8> {
+    pub fn shown(&self) -> Vec<u8> {
         self.text(|key, pair, out| {
             state::write_text(key, out);
             out.push(b':');
@@ -134,7 +135,7 @@ impl KeyvalZone {
     }
 
     /// Writes the file, if there is one. Waits for the disk.
-    pub(crate) async fn save(self: &Arc<Self>, disk: &Disk) -> Result<(), DiskError> {
+    pub async fn save(self: &Arc<Self>, disk: &Disk) -> Result<(), DiskError> {
         let Some(state) = &self.state else { return Ok(()) };
         let _writing = state.writing.lock().await;
         let mut account = Account::new(JobClass::Fill, JobSource::of(state.path.to_bytes()));
@@ -145,30 +146,29 @@ impl KeyvalZone {
     }
 
     /// Bytes of the table.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.pairs.size
     }
 
     /// Returns `true` if a key is any text.
-    pub(crate) fn has_text_keys(&self) -> bool {
+    pub fn has_text_keys(&self) -> bool {
         self.pairs.kind == KeyKind::Text
     }
 
     /// Returns `true` if the other one is the same table, perhaps of another configuration.
-    pub(crate) fn shares_pairs(&self, other: &Self) -> bool {
+    pub fn shares_pairs(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pairs, &other.pairs)
     }
 
-    /// Empty table of `http` that belongs to no configuration.
-    #[cfg(test)]
-    pub(crate) fn of_size(name: &str, size: u64) -> Self {
+    /// Empty table of `http` that belongs to no configuration, for tests of modules that use tables.
+    pub fn of_size(name: &str, size: u64) -> Self {
         let pairs = Pairs::new(KeyKind::Text, size);
         let pairs = Arc::new(SharedPairs::new(KeyKind::Text, size, pairs));
         Self { protocol: "http", name: name.into(), timeout: None, state: None, pairs }
     }
 
     /// Path of the file, for messages.
-    pub(crate) fn state_path(&self) -> Option<&CStr> {
+    pub fn state_path(&self) -> Option<&CStr> {
         self.state.as_deref().map(StateFile::path)
     }
 }
@@ -217,7 +217,7 @@ impl StateFile {
 }
 
 /// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
+pub fn unix_ms() -> u64 {
     let now = tw_rt::clock::unix();
     u64::try_from(now.secs).unwrap_or_default() * 1000 + u64::from(now.msec)
 }

@@ -22,9 +22,9 @@ use tw_core::vars::SlotKind;
 use tw_module_support::block::variable_name;
 use tw_module_support::zone::{self as shared_zone, ZoneParameter};
 
-pub(crate) use self::pairs::{ChangeError, Pair, PairChange};
+pub use self::pairs::{ChangeError, Pair, PairChange};
 use self::pairs::{KeyKind, Pairs};
-pub(crate) use self::zone::{KeyvalZone, unix_ms};
+pub use self::zone::{KeyvalZone, unix_ms};
 use self::zone::{SharedPairs, StateFile};
 
 /// Owner of the names of zones.
@@ -32,7 +32,7 @@ const OWNER: &str = "keyval";
 
 /// Directives as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     zones: Vec<RawZone>,
     variables: Vec<RawVariable>,
 }
@@ -57,7 +57,7 @@ struct RawVariable {
 }
 
 /// Zones in use. Their variables belong to the whole configuration.
-pub(crate) struct Keyval {
+pub struct Keyval {
     zones: Vec<Arc<KeyvalZone>>,
 }
 
