@@ -36,9 +36,9 @@ use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
 pub use access::auth_basic::{PasswordError, password_hash, password_line};
-pub use access::auth_oidc::directives as oidc_provider_directives;
 pub use content::status_page::numbers_of_process;
 pub use tw_server::http::cache::{FormattedDevice, check_device, format_device};
+pub use tw_token_auth::oidc_provider_directives;
 
 /// A module that only tests have, and no documentation.
 pub const TRAP: &str = "trap";
@@ -78,8 +78,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<access::auth_basic::AuthBasic>("auth_basic"),
     Module::of::<access::auth_request::AuthRequest>("auth_request"),
     // `auth_oidc` runs before `auth_jwt` and `auth_require`, which may check the tokens and claims of its users.
-    Module::of::<access::auth_oidc::AuthOidc>("auth_oidc"),
-    Module::of::<access::auth_jwt::AuthJwt>("auth_jwt"),
+    Module::of::<tw_token_auth::AuthOidc>("auth_oidc"),
+    Module::of::<tw_token_auth::AuthJwt>("auth_jwt"),
     // `auth_require` decides by variables that the modules above set.
     Module::of::<access::auth_require::AuthRequire>("auth_require"),
     // Last: a client that may not come in is not challenged.

@@ -19,7 +19,7 @@ use tw_server::vars::Template;
 use super::claim_name::{ClaimName, Nesting};
 use super::operator::{Bound, Operator, Verdict};
 use super::variables::TokenPart;
-use crate::shared::jose::VerifiedToken;
+use crate::jose::VerifiedToken;
 
 tw_base::limits! {
     /// Limits of this file.

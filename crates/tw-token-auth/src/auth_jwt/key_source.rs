@@ -23,7 +23,7 @@ use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::shared::jose::{KEY_SET_SIZE_MAX, KeySet};
+use crate::jose::{KEY_SET_SIZE_MAX, KeySet};
 
 tw_base::limits! {
     /// Limits of this file.

@@ -7,7 +7,7 @@ use tw_rt::clock::UnixTime;
 
 use super::claims::{LEEWAY, check_issuer};
 use super::session_table::SessionName;
-use crate::shared::jose::VerifiedToken;
+use crate::jose::VerifiedToken;
 
 tw_base::limits! {
     /// Limits of this file.

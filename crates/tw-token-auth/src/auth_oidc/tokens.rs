@@ -12,7 +12,7 @@ use super::discovery::{Caller, ClientAuthentication, Metadata};
 use super::endpoint::{Content, RequestError};
 use super::provider::{Provider, Userinfo, component};
 use super::session::{UserTokens, life_of};
-use crate::shared::jose::{SignatureCheck, Token, TokenError, TokenKind, VerifiedToken};
+use crate::jose::{SignatureCheck, Token, TokenError, TokenKind, VerifiedToken};
 
 /// Origin of an ID token, which its claims have to fit.
 #[derive(Clone, Copy)]

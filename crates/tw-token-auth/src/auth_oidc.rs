@@ -48,19 +48,19 @@ use self::provider::{OidcCounts, Provider, RawProvider};
 use self::providers::Providers;
 use self::session::{OidcSession, RenewalNeed};
 use self::session_table::OidcSessions;
-use crate::shared::jose::append_member;
+use crate::jose::append_member;
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION;
 
 /// Providers and the one in use, as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     providers: Vec<RawProvider>,
     auth: Setting<Word>,
 }
 
 /// Settings of one block.
-pub(crate) struct AuthOidc {
+pub struct AuthOidc {
     /// `None` for `off`.
     auth: Option<Arc<Provider>>,
     providers: Arc<Providers>,

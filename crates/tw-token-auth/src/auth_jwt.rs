@@ -45,7 +45,7 @@ use self::claim_requirement::{Check, ClaimRequirement, PatternCache, RawClaimReq
 use self::key_source::{KeyFailure, KeyFiles, KeySource, RawKeySource};
 use self::revocation::{RevocationFiles, RevocationList};
 use self::variables::{TokenPart, TokenState};
-use crate::shared::jose::{
+use crate::jose::{
     self, ClaimPath, KeySet, SignatureCheck, Token, TokenError, TokenKind, VerifiedToken, append_value,
 };
 
@@ -74,7 +74,7 @@ enum Challenge {
 
 /// Settings as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     realm: Setting<RawRealm>,
     kind: Setting<TokenKind>,
     keys: Setting<Vec<RawKeySource>>,
@@ -108,7 +108,7 @@ struct RawVariable {
 }
 
 /// Settings of one block.
-pub(crate) struct AuthJwt {
+pub struct AuthJwt {
     realm: Option<Arc<Realm>>,
     kind: TokenKind,
     keys: Arc<[KeySource]>,

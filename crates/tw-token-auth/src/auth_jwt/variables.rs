@@ -13,7 +13,7 @@ use tw_server::vars::{Value, VarDef};
 
 use super::claim_name::{self, Nesting};
 use super::{AuthJwt, Realm};
-use crate::shared::jose::{UnverifiedToken, VerifiedToken, append_value};
+use crate::jose::{UnverifiedToken, VerifiedToken, append_value};
 
 const CLAIM: &str = "jwt_claim_";
 const HEADER: &str = "jwt_header_";

@@ -15,7 +15,7 @@ use tw_server::http::request::Request;
 use tw_server::http::variables::find_cookie;
 
 use super::discovery::RETRY_TIME;
-use crate::shared::jose::VerifiedToken;
+use crate::jose::VerifiedToken;
 
 tw_base::limits! {
     /// Limits of this file.

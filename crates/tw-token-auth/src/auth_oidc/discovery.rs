@@ -16,7 +16,7 @@ use tw_server::event_loop::Loop;
 use tw_server::http::request::Request;
 
 use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE, RequestError};
-use crate::shared::jose::KeySet;
+use crate::jose::KeySet;
 
 tw_base::limits! {
     /// Limits of this file.
