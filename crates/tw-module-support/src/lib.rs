@@ -14,6 +14,7 @@ pub mod file_response;
 pub mod forwarded;
 pub mod loop_sets;
 pub mod mapped_values;
+pub mod metrics_output;
 pub mod page_policy;
 pub mod refusal;
 pub mod required_values;

@@ -57,7 +57,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<variables::referer::Referers>("referer"),
     Module::of::<variables::secure_link::SecureLink>("secure_link"),
     // Rewrite phases. Traces begin before a rewrite can answer.
-    Module::of::<logging::otel::Otel>("otel"),
+    Module::of::<tw_otel::Otel>("otel"),
     // Its rules see a request before `return` answers it.
     Module::of::<access::waf::Waf>("waf"),
     Module::of::<rewriting::rewrite::Rewrite>("rewrite"),
@@ -171,7 +171,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     // Counters of sessions.
     StreamModule::of::<every_protocol::session_zone::SessionStatusZone<Stream>>("stream_status_zone"),
     // Log.
-    StreamModule::of::<logging::otel::session::SessionOtel<StreamSession>>("stream_otel"),
+    StreamModule::of::<tw_otel::SessionOtel<StreamSession>>("stream_otel"),
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
     // Health checks are no phase of sessions; they follow the module whose upstream settings they use.
     StreamModule::of::<stream::stream_health_check::StreamHealthChecks>("stream_health_check"),
@@ -196,7 +196,7 @@ pub static MAIL_MODULES: &[MailModule] = &[
     // Counters of sessions.
     MailModule::of::<every_protocol::session_zone::SessionStatusZone<Mail>>("mail_status_zone"),
     // Log.
-    MailModule::of::<logging::otel::session::SessionOtel<MailSession>>("mail_otel"),
+    MailModule::of::<tw_otel::SessionOtel<MailSession>>("mail_otel"),
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),
 ];
 

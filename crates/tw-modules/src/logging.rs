@@ -1,6 +1,5 @@
 //! Modules that count, trace and log requests.
 
-pub(crate) mod otel;
 pub(crate) mod session_log;
 pub(crate) mod status_zone;
 pub(crate) mod vts;

@@ -7,15 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::event_loop::Counts;
-use tw_core::metrics::{CONTENT_TYPE, Format, MetricsWriter, ProcessUsage, Scrape, WriteProgress};
+use tw_core::metrics::{CONTENT_TYPE, Format};
 use tw_core::module::Settings;
 use tw_http::Method;
-use tw_rt::watch;
+use tw_module_support::metrics_output;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::generation::LoopGeneration;
-use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -60,41 +57,12 @@ impl Handler for Metrics {
             return Step::status(405);
         }
         Step::Wait(Box::pin(async {
-            let usage = process_usage(r).await;
+            let usage = metrics_output::process_usage(r).await;
             let mut text = String::with_capacity(64 << 10);
-            write(r, usage, Format::Prometheus, &mut text).await;
+            metrics_output::write(r, usage, Format::Prometheus, &mut text).await;
             r.response.status = 200;
             r.response.content_type = Bytes::from_static(CONTENT_TYPE);
             Outcome::Respond(Body::Bytes(text.into()))
         }))
     }
-}
-
-/// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
-pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
-    let event_loop = r.client().event_loop.clone();
-    let generation = r.generation().clone();
-    write_all(&event_loop.counts, &generation, usage, format, out).await;
-}
-
-/// [`write`], apart from requests.
-pub(crate) async fn write_all(
-    counts: &Counts,
-    generation: &LoopGeneration,
-    usage: ProcessUsage,
-    format: Format,
-    out: &mut String,
-) {
-    let scrape = Scrape::new(counts, generation, usage);
-    let metrics = &generation.process.metrics;
-    let mut writer = MetricsWriter::new(format, metrics.all());
-    while watch::operation("writing metrics", || writer.write(&scrape, out)) == WriteProgress::More {
-        tw_rt::yield_now().await;
-    }
-}
-
-/// Resources of this process, as far as they can be read soon.
-pub(crate) async fn process_usage(r: &mut Request) -> ProcessUsage {
-    let generation = r.generation().clone();
-    history::process_usage(generation.disks.default_disk(), &mut r.costs.account).await
 }

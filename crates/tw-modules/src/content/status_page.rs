@@ -18,6 +18,7 @@ use tw_core::metrics::{
 };
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_module_support::metrics_output;
 use tw_module_support::page_policy::{NONCE, policy};
 use tw_rt::{Cause, watch};
 use tw_server::http::Http;
@@ -28,8 +29,6 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
-
-use crate::content::metrics;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
@@ -129,7 +128,7 @@ fn counted(metrics: &MetricsTable) -> Vec<&'static Metric> {
 
 /// The numbers of the page.
 async fn numbers(r: &mut Request) -> Outcome {
-    let usage = metrics::process_usage(r).await;
+    let usage = metrics_output::process_usage(r).await;
     let mounts = match usage.resident_bytes {
         // If the first file came too late, the other one would, too.
         None => Vec::new(),
@@ -143,7 +142,7 @@ async fn numbers(r: &mut Request) -> Outcome {
     let counts = &r.client().event_loop.counts;
     let process = &r.generation().process;
     let mut out = begin_numbers(counts, process, &String::from_utf8_lossy(&mounts));
-    metrics::write(r, usage, Format::Json, &mut out).await;
+    metrics_output::write(r, usage, Format::Json, &mut out).await;
     out.push_str("}}");
     r.response.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))

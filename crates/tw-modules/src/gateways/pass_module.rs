@@ -8,6 +8,7 @@ use tw_conf::{ConfError, Directive};
 use tw_connect::resolving;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
+use tw_otel::context;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Plan};
@@ -15,8 +16,6 @@ use tw_server::http::proxy::ProxySettings;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
-
-use crate::logging::otel::context;
 
 /// Settings of a location that may pass requests on.
 pub(crate) trait PassModule: Handler + Sized + 'static {

@@ -6,7 +6,7 @@
 //! Spans beside those of nginx: of subrequests, lookups in caches, upstream attempts, and waits for the disk; and of the sessions of
 //! `stream` and `mail` ([`session`]).
 
-pub(crate) mod context;
+pub mod context;
 mod export_target;
 mod export_task;
 mod metric_points;
@@ -14,7 +14,7 @@ mod metrics_task;
 mod otlp;
 mod protobuf;
 mod queue;
-pub(crate) mod session;
+mod session;
 mod spans;
 
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use tw_server::vars::{Template, Value, VarDef};
 use self::export_target::{ExportTarget, RawExporter};
 use self::metrics_task::MetricExports;
 use self::queue::SpanQueues;
+pub use self::session::SessionOtel;
 use self::spans::SpanSettings;
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION;
@@ -49,7 +50,7 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Settings as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     exporter: Setting<RawExporter>,
     service_name: Setting<Box<[u8]>>,
     resource_attributes: Setting<Vec<(Word, Word)>>,
@@ -68,7 +69,7 @@ enum MetricsSwitch {
 }
 
 /// Settings of one block.
-pub(crate) struct Otel {
+pub struct Otel {
     /// Receiver of the spans; `None` without `otel_exporter`.
     exporter: Option<Arc<Exporter>>,
     sampling: Sampling,

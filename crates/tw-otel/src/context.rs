@@ -78,26 +78,26 @@ fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
 }
 
 /// Fields that a request to an upstream server has in the place of the client's.
-pub(crate) struct InjectedContext<'a> {
+pub struct InjectedContext<'a> {
     parent: Vec<u8>,
     state: &'a [u8],
 }
 
 impl InjectedContext<'_> {
     /// Names and values; an empty value is no field.
-    pub(crate) fn fields(&self) -> [(&'static [u8], &[u8]); 2] {
+    pub fn fields(&self) -> [(&'static [u8], &[u8]); 2] {
         [(TRACEPARENT, &self.parent), (TRACESTATE, self.state)]
     }
 
     /// Returns true if the client's field of this name is not passed on.
-    pub(crate) fn replaces(&self, name: &[u8]) -> bool {
+    pub fn replaces(&self, name: &[u8]) -> bool {
         [TRACEPARENT, TRACESTATE].iter().any(|replaced| name.eq_ignore_ascii_case(replaced))
     }
 }
 
 /// Context of the current attempt of `r`, if one is injected.
 // DIFF(nginx): the parent is the span of the attempt, which nginx does not have, so that a server's spans are below it.
-pub(crate) fn injected(r: &Request) -> Option<InjectedContext<'_>> {
+pub fn injected(r: &Request) -> Option<InjectedContext<'_>> {
     let trace = r.context.trace.get().filter(|trace| trace.is_injected)?;
     let attempts = r.upstream.attempts.len();
     let (span_id, flags) = match attempts.checked_sub(1) {
@@ -115,7 +115,7 @@ pub(crate) fn injected(r: &Request) -> Option<InjectedContext<'_>> {
 }
 
 /// Returns true if each attempt of `r` sends a context of its own, so that the request has to be built for each.
-pub(crate) fn differs_between_attempts(r: &Request) -> bool {
+pub fn differs_between_attempts(r: &Request) -> bool {
     r.sampled_trace().is_some_and(|trace| trace.is_injected)
 }
 

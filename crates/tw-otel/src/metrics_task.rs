@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tw_core::metrics::{Format, Metric, MetricKind};
 use tw_disk::{Account, JobClass, JobSource};
 use tw_log::Level;
+use tw_module_support::metrics_output;
 use tw_server::event_loop::Loop;
 use tw_server::http::BackgroundTask;
 use tw_server::http::generation::LoopGeneration;
@@ -19,7 +20,6 @@ use super::export_target::ExportTarget;
 use super::metric_points::{self, PointTimes};
 use super::otlp::{self, ExportOutcome, Signal};
 use super::queue::BATCH_BYTES_MAX;
-use crate::content::metrics;
 
 /// The task for one configuration.
 pub(super) fn task(
@@ -89,7 +89,7 @@ impl MetricsExport {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
         let usage = history::process_usage(disk, &mut account).await;
         let mut json = String::with_capacity(64 << 10);
-        metrics::write_all(&self.event_loop.counts, generation, usage, Format::Json, &mut json).await;
+        metrics_output::write_all(&self.event_loop.counts, generation, usage, Format::Json, &mut json).await;
         let times = self.times();
         let metrics = generation.process.metrics.clone();
         let work = move || metric_points::encode(&json, metrics.all(), times, BATCH_BYTES_MAX);

@@ -63,14 +63,14 @@ pub(super) fn prepare<P: Protocol>(target: &Arc<ExportTarget>, cx: &mut Resolve<
 
 /// Settings as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     trace: Setting<Word>,
     span_name: Setting<Word>,
     span_attributes: Setting<Vec<(Word, Word)>>,
 }
 
 /// Settings of one block.
-pub(crate) struct SessionOtel<S> {
+pub struct SessionOtel<S> {
     sampling: Sampling<S>,
     span_name: Option<Template<S>>,
     span_attributes: Arc<[SpanAttribute<S>]>,
@@ -98,7 +98,7 @@ impl<S> Clone for Sampling<S> {
 }
 
 /// A session that has a span.
-pub(crate) trait TracedSession: ProxiedSession {
+pub trait TracedSession: ProxiedSession {
     /// Objects of the configuration.
     fn shared_objects(&self) -> &SharedObjects;
 
