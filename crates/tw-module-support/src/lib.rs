@@ -8,6 +8,7 @@ pub mod address_source;
 pub mod block;
 pub mod cached_files;
 pub mod changed_body;
+pub mod connections;
 pub mod cross_origin;
 pub mod date_format;
 pub mod file_response;

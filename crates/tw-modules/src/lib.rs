@@ -138,7 +138,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<filters::gzip::Gzip>("gzip"),
     // Log handlers.
     Module::of::<logging::status_zone::StatusZone>("status_zone"),
-    Module::of::<logging::vts::Vts>("vts"),
+    Module::of::<tw_vts::Vts>("vts"),
     Module::of::<every_protocol::log::AccessLog<Request>>("log"),
     Module::of::<logging::session_log::SessionLog>("session_log"),
     // Health checks are no phase of requests; they follow the modules whose upstream settings they use.

@@ -2,4 +2,3 @@
 
 pub(crate) mod session_log;
 pub(crate) mod status_zone;
-pub(crate) mod vts;

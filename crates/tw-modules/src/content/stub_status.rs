@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, record};
-use tw_core::event_loop::Counts;
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_module_support::connections::Connections;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
@@ -90,24 +90,6 @@ impl Handler for StubStatus {
         r.response.status = 200;
         r.response.content_type = Bytes::from_static(b"text/plain");
         Step::Now(Outcome::Respond(Body::Bytes(text.into())))
-    }
-}
-
-/// Open connections by what they do.
-pub(crate) struct Connections {
-    pub(crate) active: u64,
-    pub(crate) reading: u64,
-    pub(crate) writing: u64,
-    pub(crate) waiting: u64,
-}
-
-impl Connections {
-    /// The numbers now. Each is read for itself, so their sum may be off by what happens meanwhile.
-    pub(crate) fn of(counts: &Counts) -> Self {
-        let active = counts.total(|tally| &tally.open);
-        let reading = counts.total(|tally| &tally.reading);
-        let waiting = counts.total(|tally| &tally.waiting);
-        Self { active, reading, writing: active.saturating_sub(reading + waiting), waiting }
     }
 }
 

@@ -22,7 +22,7 @@ const OWNER: &str = "vhost_traffic_status";
 const NAMELESS: &[u8] = b"_";
 
 /// Settings of one block.
-pub(crate) struct Vts {
+pub struct Vts {
     pub(super) block: Block,
     pub(super) zone: Option<Arc<TrafficZone>>,
     pub(super) by_upstream: bool,

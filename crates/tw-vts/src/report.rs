@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use tw_core::NGINX_VERSION;
 use tw_core::metrics::json_string;
+use tw_module_support::connections::Connections;
 use tw_server::http::generation::LoopGeneration;
 use tw_server::http::request::Request;
 
@@ -14,7 +15,6 @@ use super::node::{TrafficNode, now_ms};
 use super::settings::Vts;
 use super::traffic_zone::{NodeName, TrafficZone};
 use super::upstreams::{self, ALONE};
-use crate::content::stub_status::Connections;
 
 /// Version of the module whose documentation describes the format.
 pub(super) const MODULE_VERSION: &str = "v0.2.5";

@@ -38,7 +38,7 @@ impl DisplayFormat {
 
 /// Settings as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     pub(super) zone: Setting<ZoneParameter>,
     pub(super) max_node: Setting<Option<NodeLimit>>,
     pub(super) by_upstream: Setting<bool>,

@@ -31,10 +31,10 @@ use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
 use self::directives::DisplayFormat;
-pub(crate) use self::directives::Raw;
+pub use self::directives::Raw;
 use self::display::Display;
 use self::node::{Average, BUCKETS_MAX, FinishedRequest, now_ms};
-pub(crate) use self::settings::Vts;
+pub use self::settings::Vts;
 use self::settings::{Block, filters, inherit};
 use self::traffic_zone::KEY_MAX;
 
