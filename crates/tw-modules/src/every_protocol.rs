@@ -8,5 +8,4 @@ pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod num_map;
 pub(crate) mod session_real_ip;
-pub(crate) mod session_zone;
 pub(crate) mod split_clients;

@@ -36,8 +36,8 @@ use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
 pub use access::auth_basic::{PasswordError, password_hash, password_line};
-pub use content::status_page::numbers_of_process;
 pub use tw_server::http::cache::{FormattedDevice, check_device, format_device};
+pub use tw_status::numbers_of_process;
 pub use tw_token_auth::oidc_provider_directives;
 
 /// A module that only tests have, and no documentation.
@@ -89,10 +89,10 @@ pub static MODULES: &[Module] = &[
     Module::of::<rewriting::try_files::TryFiles>("try_files"),
     Module::of::<content::mirror::Mirror>("mirror"),
     // Content: the first that does not pass answers.
-    Module::of::<content::metrics::Metrics>("metrics"),
-    Module::of::<content::stub_status::StubStatus>("stub_status"),
-    Module::of::<content::status_page::StatusPage>("status_page"),
-    Module::of::<content::api::Api>("api"),
+    Module::of::<tw_status::Metrics>("metrics"),
+    Module::of::<tw_status::StubStatus>("stub_status"),
+    Module::of::<tw_status::StatusPage>("status_page"),
+    Module::of::<tw_status::Api>("api"),
     Module::of::<tw_media::Mp4>("mp4"),
     Module::of::<tw_media::Flv>("flv"),
     Module::of::<tw_media::Hls>("hls"),
@@ -137,7 +137,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<filters::zstd::Zstd>("zstd"),
     Module::of::<filters::gzip::Gzip>("gzip"),
     // Log handlers.
-    Module::of::<logging::status_zone::StatusZone>("status_zone"),
+    Module::of::<tw_status::StatusZone>("status_zone"),
     Module::of::<tw_vts::Vts>("vts"),
     Module::of::<every_protocol::log::AccessLog<Request>>("log"),
     Module::of::<logging::session_log::SessionLog>("session_log"),
@@ -169,7 +169,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<stream::stream_pass::StreamPass>("stream_pass"),
     StreamModule::of::<stream::stream_proxy::StreamProxy>("stream_proxy"),
     // Counters of sessions.
-    StreamModule::of::<every_protocol::session_zone::SessionStatusZone<Stream>>("stream_status_zone"),
+    StreamModule::of::<tw_status::SessionStatusZone<Stream>>("stream_status_zone"),
     // Log.
     StreamModule::of::<tw_otel::SessionOtel<StreamSession>>("stream_otel"),
     StreamModule::of::<every_protocol::log::AccessLog<StreamSession>>("log"),
@@ -194,7 +194,7 @@ pub static MAIL_MODULES: &[MailModule] = &[
     MailModule::of::<limits::limit_req::LimitReq<MailSession>>("limit_req"),
     MailModule::of::<every_protocol::limit_conn::LimitConn<MailSession>>("limit_conn"),
     // Counters of sessions.
-    MailModule::of::<every_protocol::session_zone::SessionStatusZone<Mail>>("mail_status_zone"),
+    MailModule::of::<tw_status::SessionStatusZone<Mail>>("mail_status_zone"),
     // Log.
     MailModule::of::<tw_otel::SessionOtel<MailSession>>("mail_otel"),
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),

@@ -1,4 +1,3 @@
 //! Modules that count, trace and log requests.
 
 pub(crate) mod session_log;
-pub(crate) mod status_zone;

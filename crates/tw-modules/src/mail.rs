@@ -1,3 +1,1 @@
 //! Modules of mail alone.
-
-pub(crate) mod mail_status_zone;

@@ -7,4 +7,3 @@ pub(crate) mod stream_proxy;
 pub(crate) mod stream_return;
 pub(crate) mod stream_set;
 pub(crate) mod stream_ssl_preread;
-pub(crate) mod stream_status_zone;

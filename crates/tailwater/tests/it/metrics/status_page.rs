@@ -221,7 +221,7 @@ fn page_of_stalls(json: &str, stalls: [u64; 3]) -> SocketAddr {
     let samples = ["kernel", "running", "processor"].iter().zip(stalls);
     let samples: Vec<_> = samples.map(|(cause, n)| format!("[[\"0\",\"{cause}\"],{n}]")).collect();
     let json = format!("{before}{FAMILY}{}]}}{after}", samples.join(","));
-    let page = include_str!("../../../../tw-modules/src/content/status_page/page.html");
+    let page = include_str!("../../../../tw-status/src/status_page/page.html");
     tw_testkit::origin::origin(move |mut conn| {
         while let Some(head) = conn.head() {
             match head.split(' ').nth(1) {

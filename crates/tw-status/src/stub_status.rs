@@ -17,12 +17,12 @@ use tw_server::vars::{Value, VarDef};
 
 /// `stub_status` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: bool,
 }
 
 /// Set if a location answers with the counters; inherited only by blocks that are parts of it.
-pub(crate) struct StubStatus {
+pub struct StubStatus {
     on: bool,
 }
 

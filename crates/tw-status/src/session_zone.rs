@@ -18,10 +18,10 @@ use tw_core::session_meter::{ServerCounters, SessionEnd};
 use tw_log::Text;
 use tw_module_support::loop_sets::LoopSets;
 
-use crate::logging::status_zone::ZONES_MAX;
+use crate::status_zone::ZONES_MAX;
 
 /// A protocol whose servers have zones of sessions.
-pub(crate) trait ZoneProtocol: Protocol {
+pub trait ZoneProtocol: Protocol {
     /// Version that has the directive in this protocol.
     const SINCE: &'static str;
     /// Metrics of its zones: those of [`metrics`], and its own.
@@ -49,19 +49,19 @@ pub(crate) const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 /// `status_zone` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     zone: Setting<Word>,
 }
 
 /// Zone of one server.
-pub(crate) struct SessionStatusZone<P: ZoneProtocol> {
+pub struct SessionStatusZone<P: ZoneProtocol> {
     zone: Option<Arc<SessionZone<P>>>,
     /// Names of all zones of the configuration.
     names: Arc<FatalMutex<BTreeSet<Box<[u8]>>>>,
 }
 
 /// A zone.
-pub(crate) struct SessionZone<P: ZoneProtocol> {
+pub struct SessionZone<P: ZoneProtocol> {
     pub(crate) name: Box<str>,
     sets: LoopSets<Set<P::Details>>,
 }

@@ -6,7 +6,7 @@ use tw_core::metrics::Metric;
 use tw_stream::Stream;
 use tw_stream::plan::Plan;
 
-use crate::every_protocol::session_zone::{SessionZone, ZoneMetricNames, ZoneProtocol, metrics};
+use crate::session_zone::{SessionZone, ZoneMetricNames, ZoneProtocol, metrics};
 
 impl ZoneProtocol for Stream {
     const SINCE: &'static str = "1.13.12";

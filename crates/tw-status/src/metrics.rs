@@ -19,12 +19,12 @@ use tw_server::load::Resolve;
 
 /// `metrics` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<()>,
 }
 
 /// Set if a location answers with metrics; not inherited.
-pub(crate) struct Metrics {
+pub struct Metrics {
     here: Setting<()>,
 }
 

@@ -8,7 +8,7 @@ use tw_server::http::request::Request;
 use tw_stream::Stream;
 
 use super::response::{ApiError, json};
-use crate::every_protocol::session_zone::{SessionZone, ZoneProtocol};
+use crate::session_zone::{SessionZone, ZoneProtocol};
 
 /// A zone; the names are nginx's.
 #[derive(Serialize)]

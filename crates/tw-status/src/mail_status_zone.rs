@@ -9,7 +9,7 @@ use tw_mail::counters::MailCounters;
 use tw_mail::plan::Plan;
 use tw_mail::session_status::{LoginResult, SessionStatus};
 
-use crate::every_protocol::session_zone::{SessionZone, ZoneMetricNames, ZoneProtocol, metrics, zones};
+use crate::session_zone::{SessionZone, ZoneMetricNames, ZoneProtocol, metrics, zones};
 
 const LOGINS: Metric = Metric {
     name: "mail_zone_logins_total",
@@ -42,7 +42,7 @@ const FAILURES: Metric = Metric {
 
 /// Counters of one loop.
 #[derive(Default)]
-pub(crate) struct LoginCounters {
+pub struct LoginCounters {
     /// Logins, by [`LoginResult::ALL`].
     logins: [AtomicU64; LoginResult::ALL.len()],
     /// Sessions that failed, by [`SessionStatus::FAILURES`].

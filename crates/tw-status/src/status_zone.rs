@@ -25,7 +25,7 @@ use tw_server::load::Resolve;
 
 /// `status_zone` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     zone: Setting<RawStatusZone>,
 }
 
@@ -38,7 +38,7 @@ enum RawStatusZone {
 }
 
 /// Zones of one block.
-pub(crate) struct StatusZone {
+pub struct StatusZone {
     block: Block,
     server: Option<Arc<Zone>>,
     location: Option<Arc<Zone>>,

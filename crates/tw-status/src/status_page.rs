@@ -37,12 +37,12 @@ const TABLES: [&str; 6] = ["cache_", "disk_", "mail_zone_", "stream_zone_", "ups
 
 /// `status_page` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     on: Setting<()>,
 }
 
 /// Set if a location answers with the page; not inherited.
-pub(crate) struct StatusPage {
+pub struct StatusPage {
     here: Setting<()>,
     history: Option<Arc<History>>,
 }

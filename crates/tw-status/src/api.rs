@@ -66,13 +66,13 @@ enum Mode {
 
 /// `api` as written.
 #[derive(Default)]
-pub(crate) struct Raw {
+pub struct Raw {
     mode: Setting<Mode>,
 }
 
 /// The API of one location.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub struct Api {
     here: Option<ApiLocation>,
 }
 
