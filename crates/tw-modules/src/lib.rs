@@ -1,16 +1,18 @@
-//! Every module, one file each, and THE LISTS: one for each protocol.
+//! THE LISTS of modules, one for each protocol, and every module that has no crate of its own, one file each.
 //!
 //! ```text
 //! every_protocol  modules of http, stream and mail: map, geo, access, log …
 //! variables       of requests: json, referer, secure_link …
 //! rewriting       rewrite, real_ip, try_files …       limits   limit_req, limit_rate, overload
-//! access          auth_basic, auth_jwt, challenge …
-//! content         static files, listings, dav, api …  gateways proxy, fastcgi, grpc …
-//! filters         headers, sub, ssi, gzip …
-//! logging         otel, vts, status_zone …
-//! stream, mail    modules of one of these protocols alone
-//! shared          parts that several modules have in common
+//! access          auth_basic, auth_request, waf …
+//! content         static files, listings, echo …      gateways proxy, fastcgi, grpc …
+//! filters         headers, sub, ssi, gzip …           logging  session_log
+//! stream          modules of stream alone
+//! shared          compression of bodies
 //! ```
+//! Large modules that no other module names are crates below this one, so that they compile side by side: see the code map in
+//! ARCHITECTURE.md. Parts that several modules have in common are in `tw-module-support`.
+//!
 //! The order of [`MODULES`], [`STREAM_MODULES`] and [`MAIL_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
@@ -20,7 +22,6 @@ mod filters;
 mod gateways;
 mod limits;
 mod logging;
-mod mail;
 mod rewriting;
 mod shared;
 mod stream;

@@ -1,4 +1,4 @@
-//! Parts that several modules have in common.
+//! Compression of bodies, for several modules.
 
 pub(crate) mod coding;
 #[cfg(test)]
