@@ -79,7 +79,7 @@ fn print_build() -> Result<(), Failure> {
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with(PREFIX) || name == "tailwater"
+    name.starts_with(PREFIX) || name.starts_with("tailwater")
 }
 
 /// The seconds of each crate in cargo's report of timings.

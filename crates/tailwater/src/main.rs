@@ -1,9 +1,9 @@
 //! The binary: command line, master, worker process.
 //!
 //! ```text
-//! main ─► cli: the words ─┬─► commands: what ends by itself, or needs no configuration file
-//!                         └─► master ─ ipc ─► worker          configuration: the texts, and what they name
-//!                               └─────────────► sockets       output: messages        faults: panics and stacks
+//! main ─┬─► tailwater-commands: command line, commands, configuration, messages
+//!       └─► master ─ ipc ─► worker
+//!             └─────────────► sockets          check: `-t`          faults: panics and stacks
 //! ```
 //! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
 //! for disks.
@@ -25,30 +25,30 @@
 //! configured (status 71). A worker process that dies is started again with the same sockets and texts; one that does not respond gets a
 //! successor. Connections that are not accepted yet stay in the queues of the sockets.
 
-mod cli;
-mod commands;
-mod configuration;
+mod check;
 mod faults;
 mod ipc;
 mod master;
-mod options;
-mod output;
 mod sockets;
 mod worker;
 
-use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::process::ExitCode;
 
+use master::Mode;
+use tailwater_commands::cli::{self, Command, ControlOptions, Options, Output, PurgeOptions, SignalCommand};
+use tailwater_commands::commands;
+use tailwater_commands::configuration::bytes_path::path;
+use tailwater_commands::configuration::conf::Source;
+use tailwater_commands::configuration::member_directories;
+use tailwater_commands::output::console::{self, Console, Fault};
+use tailwater_commands::output::stdout::write_out;
+use tailwater_commands::server::Server;
 use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks};
+use tw_net::Addr;
 use tw_rt::available_memory;
-
-use cli::{Command, ControlOptions, Options, Output, PurgeOptions, SignalCommand};
-use configuration::bytes_path::path;
-use configuration::conf::Source;
-use master::Mode;
-use output::console::{Console, Fault};
 
 /// Never asks a file system for anything once it runs, unlike glibc's.
 #[global_allocator]
@@ -65,16 +65,14 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.next() {
         Some(name) if name == worker::process::TITLE => return worker::process::run(),
-        Some(name) if name == configuration::member_directories::TITLE => {
-            return configuration::member_directories::ask();
-        }
+        Some(name) if name == member_directories::TITLE => return member_directories::ask(),
         _ => {}
     }
     let words = words.map(OsStringExt::into_vec);
     match cli::parse(words) {
         Ok(Command::Main(options)) => main_command(&options),
-        Ok(Command::Serve(options)) => commands::serve::serve(&options),
-        Ok(Command::Proxy(options)) => commands::proxy::proxy(&options),
+        Ok(Command::Serve(options)) => commands::serve::serve(&OwnServer, &options),
+        Ok(Command::Proxy(options)) => commands::proxy::proxy(&OwnServer, &options),
         Ok(Command::Purge(options)) => purge(&options),
         Ok(Command::Cache(command)) => commands::cache_directory::run(&command),
         Ok(Command::CacheHelp) => help(&commands::version::cache_help()),
@@ -85,7 +83,7 @@ fn main() -> ExitCode {
         Ok(Command::ServeHelp) => help(&commands::version::serve_help()),
         Ok(Command::ProxyHelp) => help(&commands::version::proxy_help()),
         Ok(Command::FleetStatus(options)) => fleet_status(&options),
-        Ok(Command::Fleet(options)) => commands::fleet_commands::run(&options),
+        Ok(Command::Fleet(options)) => commands::fleet_commands::run(&OwnServer, &options),
         Ok(Command::FleetHelp) => help(&commands::version::fleet_help()),
         Ok(Command::PurgeHelp) => help(&commands::version::purge_help()),
         Ok(Command::TrustHelp) => help(&commands::version::trust_help()),
@@ -102,18 +100,12 @@ fn help(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes `text` to standard output. A reader that closes the pipe early is no failure.
-fn write_out(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
 fn main_command(options: &Options) -> ExitCode {
     if let Some(show) = options.show {
         // DIFF(nginx): help is on standard output, as everything but `-v` and `-V`, whose readers look at standard error.
         match options.output {
             Output::Standard => write_out(&commands::version::text(show)),
-            Output::Error => output::console::print(&commands::version::text(show)),
+            Output::Error => console::print(&commands::version::text(show)),
         }
         if options.test.is_none() {
             return ExitCode::SUCCESS;
@@ -121,7 +113,7 @@ fn main_command(options: &Options) -> ExitCode {
     }
     let source = Source::new(options);
     match (options.test, options.order) {
-        (Some(test), _) => commands::check::check(&source, test, options),
+        (Some(test), _) => check::check(&source, test, options),
         (None, Some(order)) => send_command(&source.for_command(), order),
         (None, None) => run(source, options.control.clone()),
     }
@@ -187,6 +179,25 @@ fn fleet_status(options: &Options) -> ExitCode {
             said.iter().for_each(|fault| console.fault(fault));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The server of this program, for commands.
+struct OwnServer;
+
+impl Server for OwnServer {
+    fn serve(&self, source: Source, sinks: Sinks, started: &mut dyn FnMut(&[Addr])) -> ExitCode {
+        let Some(master) = master::start(source, Mode::Session, sinks, None) else {
+            return ExitCode::FAILURE;
+        };
+        let addresses: Vec<_> = master.addresses().cloned().collect();
+        started(&addresses);
+        master.run();
+        ExitCode::SUCCESS
+    }
+
+    fn reload(&self, pid: &Path) -> Result<(), Vec<Fault>> {
+        master::order(pid, SignalCommand::Reload).map(|_| ())
     }
 }
 

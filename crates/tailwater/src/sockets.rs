@@ -27,12 +27,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
+use tailwater_commands::output::console::{Console, Fault};
 use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_log::Level;
 use tw_net::listen::{AcceptingLoops, ListenReport, Purpose, SocketKind, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
-
-use crate::output::console::{Console, Fault};
 
 /// The sockets of one configuration.
 #[derive(Debug, Default)]
@@ -359,9 +358,10 @@ pub(crate) fn cannot_share(error: &io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use tw_testkit::{TempDir, wait};
+
     use super::*;
     use std::os::unix::net::UnixListener;
-    use tw_testkit::{TempDir, wait};
 
     #[test]
     fn only_a_socket_without_a_listener_was_left_behind() {

@@ -48,7 +48,9 @@ fn dependencies(manifest: &str) -> Vec<(usize, Edge)> {
             section = line;
         } else if section == "[package]" && key == "name" {
             name = line.split('"').nth(1).unwrap_or_default();
-        } else if section.ends_with("dependencies]") && (key.starts_with("tw-") || key == "tailwater") {
+        } else if section.ends_with("dependencies]")
+            && (key.starts_with("tw-") || key.starts_with("tailwater"))
+        {
             let is_for_tests = section == "[dev-dependencies]";
             if key != name && !(is_for_tests && key == FOR_TESTS) {
                 let from = if is_for_tests { format!("tests of {name}") } else { name.to_owned() };

@@ -7,6 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
+use tailwater_commands::configuration::conf::Source;
+use tailwater_commands::configuration::process::Process;
+use tailwater_commands::configuration::user::Identity;
 use tw_app::Config;
 use tw_conf::MemoryFiles;
 use tw_core::process::MainSettings;
@@ -15,10 +19,6 @@ use tw_sys::memory::ConcealedPages;
 
 use super::liveness::SIGN_INTERVAL;
 use super::logs::LogFiles;
-use crate::configuration::certificate_watch::WatchedCertificates;
-use crate::configuration::conf::Source;
-use crate::configuration::process::Process;
-use crate::configuration::user::Identity;
 use crate::ipc::channel::Keys;
 use crate::sockets::Sockets;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};

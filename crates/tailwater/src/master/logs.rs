@@ -4,12 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use tailwater_commands::configuration::created_files::CreatedFile;
+use tailwater_commands::output::console::Fault;
 use tw_app::Config;
 use tw_core::log::LogTarget;
 use tw_log::{ErrorLog, OpenError, SinkConfig, Sinks, open_log};
-
-use crate::configuration::created_files::CreatedFile;
-use crate::output::console::Fault;
 
 /// Log files that are open for appending, by their names.
 pub(super) type LogFiles = Vec<(PathBuf, OwnedFd)>;

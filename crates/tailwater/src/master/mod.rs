@@ -23,15 +23,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::process::{WaitOptions, getpid, wait};
+use tailwater_commands::configuration::certificate_watch::CertificateWatch;
+use tailwater_commands::configuration::conf::Source;
+use tailwater_commands::configuration::directories::DirectoryLocks;
+use tailwater_commands::output::console::Console;
 use tw_core::event_loop::Reloads;
 use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
 
-use crate::configuration::certificate_watch::CertificateWatch;
-use crate::configuration::conf::Source;
-use crate::configuration::directories::DirectoryLocks;
-use crate::output::console::Console;
 use crate::sockets::Sockets;
 use crate::sockets::leftover_files::LeftoverFiles;
 use crate::worker;

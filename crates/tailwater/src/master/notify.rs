@@ -21,9 +21,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, getpid};
 use rustix::time::{ClockId, clock_gettime};
+use tailwater_commands::output::console::Console;
 use tw_log::Level;
-
-use crate::output::console::Console;
 
 /// Process that the manager expects signs of life from, if it is not the main process of the service.
 pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";
@@ -216,9 +215,10 @@ fn own_number() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tw_testkit::TempDir;
+
     use super::*;
     use std::os::unix::net::UnixDatagram;
-    use tw_testkit::TempDir;
 
     #[test]
     fn manager_receives_notifications() {

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 use rustix::process::{Pid, Signal, test_kill_process};
+use tailwater_commands::cli::SignalCommand;
+use tailwater_commands::configuration::created_files::CreatedFile;
+use tailwater_commands::output::console::{Console, Fault};
 use tw_log::Level;
 
 use super::control;
-use crate::cli::SignalCommand;
-use crate::configuration::created_files::CreatedFile;
 use crate::ipc::channel::Purge;
-use crate::output::console::{Console, Fault};
 
 /// Suffix of the file's name while a new binary has its place.
 const OLD: &str = ".oldbin";
@@ -304,8 +304,9 @@ fn read(path: &Path) -> Result<Pid, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tw_testkit::TempDir;
+
+    use super::*;
 
     #[test]
     fn numbers_in_files() {

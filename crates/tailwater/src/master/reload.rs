@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use tailwater_commands::configuration::bytes_path::path;
+use tailwater_commands::output::console::Fault;
 use tw_app::Config;
 use tw_core::process::MainSettings;
 use tw_log::Level;
@@ -15,8 +17,6 @@ use super::Master;
 use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::{Adopted, Running};
-use crate::configuration::bytes_path::path;
-use crate::output::console::Fault;
 use crate::sockets::Sockets;
 
 impl Master {

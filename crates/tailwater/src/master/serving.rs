@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 use rustix::process::{Pid, WaitStatus};
+use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
+use tailwater_commands::configuration::conf::Source;
+use tailwater_commands::configuration::directories::DirectoryLocks;
+use tailwater_commands::output::console::{Console, Fault};
 use tw_conf::MemoryFiles;
 use tw_core::event_loop::Reloads;
 use tw_core::process::MainSettings;
@@ -16,11 +20,7 @@ use super::Mode;
 use super::control::Client;
 use super::pid::PidFile;
 use super::processes::Processes;
-use crate::configuration::certificate_watch::WatchedCertificates;
-use crate::configuration::conf::Source;
-use crate::configuration::directories::DirectoryLocks;
 use crate::ipc::channel::{Keys, Purge};
-use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 /// Worker processes, or loops of this process, that serve.

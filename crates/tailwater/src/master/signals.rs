@@ -9,6 +9,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tailwater_commands::configuration::certificate_watch::CertificateChange;
+use tailwater_commands::output::console::Fault;
 use tw_base::Errno;
 use tw_log::Level;
 use tw_rt::signal::{ReceivedSignal, Signal};
@@ -16,8 +18,6 @@ use tw_rt::signal::{ReceivedSignal, Signal};
 use super::control::{Client, ClientRequest, Control};
 use super::control_api::ControlApi;
 use super::{Master, Mode};
-use crate::configuration::certificate_watch::CertificateChange;
-use crate::output::console::Fault;
 use crate::worker::SHUTDOWN_TIMEOUT;
 
 /// Message of nginx.
@@ -249,7 +249,7 @@ impl Master {
             self.notify_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
-                crate::commands::session::print_draining();
+                tailwater_commands::commands::session::print_draining();
             }
         }
         State::Draining

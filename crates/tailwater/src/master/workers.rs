@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tailwater_commands::output::console::{Console, Fault};
 use tw_core::event_loop::Reloads;
 
 use self::start::{begin, configure, sessions_to};
@@ -29,7 +30,6 @@ use super::processes::{ProcessState, Processes};
 use super::serving::Serving;
 use super::signal_queue::SignalQueue;
 use crate::ipc::channel::WorkerCommand;
-use crate::output::console::{Console, Fault};
 use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
 

@@ -16,15 +16,15 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{Pid, getppid};
+use tailwater_commands::configuration::directories::DirectoryLocks;
+use tailwater_commands::output::console::Console;
 use tw_base::Errno;
 use tw_log::Level;
 use tw_net::{ListenOptions, ListenSocket};
 use tw_sys::inherit;
 
 use super::{Listening, Sockets};
-use crate::configuration::directories::DirectoryLocks;
 use crate::ipc::channel::Keys;
-use crate::output::console::Console;
 
 /// The variable of an upgrade.
 pub(crate) const UPGRADE: &str = "NGINX";

@@ -9,9 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use tailwater_commands::output::console::{Console, Fault};
 use tw_log::Level;
-
-use crate::output::console::{Console, Fault};
 
 /// All Unix sockets of the network name space: `Num RefCount Protocol Flags Type St Inode Path`.
 const TABLE: &str = "/proc/net/unix";
@@ -86,9 +85,10 @@ fn listening(table: &[u8]) -> impl Iterator<Item = &OsStr> {
 
 #[cfg(test)]
 mod tests {
+    use tw_testkit::{TempDir, wait};
+
     use super::*;
     use std::os::unix::net::UnixListener;
-    use tw_testkit::{TempDir, wait};
 
     #[test]
     fn the_table_of_the_kernel() {

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tailwater_commands::output::console::Console;
 use tw_acme::{Agent, LogFn};
 use tw_app::Generation;
 use tw_base::Errno;
 use tw_log::Level;
-
-use crate::output::console::Console;
 
 /// Client that orders certificates, once one is needed.
 #[derive(Debug, Default)]

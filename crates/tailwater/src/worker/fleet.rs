@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tailwater_commands::output::console::Console;
 use tw_app::Generation;
 use tw_app::cache::Cache;
 use tw_base::Errno;
@@ -23,8 +24,6 @@ use tw_fleet::{
     SharedRate, SharedRateState,
 };
 use tw_log::Level;
-
-use crate::output::console::Console;
 
 /// Time that a client has to take the state of the fleets.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);

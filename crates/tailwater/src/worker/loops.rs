@@ -15,6 +15,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use tailwater_commands::output::console::{Console, Fault};
 use tw_app::{App, Generation};
 use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand, ProcessLinks, Reloads};
 use tw_core::generation::Config;
@@ -25,7 +26,6 @@ use tw_rt::affinity::Affinity;
 use tw_rt::{Cause, LoopOptions, LoopThread, OnStall, SendFile};
 
 use crate::faults::Faults;
-use crate::output::console::{Console, Fault};
 use crate::sockets::{Sockets, cannot_share};
 
 use super::memory;

@@ -17,6 +17,7 @@
 //! allocations would fail.
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
+use tailwater_commands::output::console::Console;
 use tw_base::Errno;
 use tw_core::generation::Config;
 use tw_core::process::MemoryLock;
@@ -25,8 +26,6 @@ use tw_rt::limits;
 use tw_sys::memory;
 use tw_sys::program::{self, Copier, Segment};
 use tw_sys::secret;
-
-use crate::output::console::Console;
 
 /// The part of a loop's stack that is locked: 256 KiB of its 2 MiB. A request takes some 20.
 const STACK_SIZE: usize = 256 << 10;

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, write};
+use tailwater_commands::output::json_response;
 use tw_app::Generation;
 use tw_core::event_loop::Counts;
 use tw_core::metrics::{ProcessUsage, resident_bytes};
-
-use crate::output::json_response;
 
 /// Clients at the same time. A further one gets 503.
 const CLIENTS_MAX: usize = 4;

@@ -1,10 +1,9 @@
 //! Thread pools, kept by name over all reloads.
 
+use tailwater_commands::output::console::{Console, Fault};
 use tw_core::pools::PoolSettings;
 use tw_disk::{Notice, Pool, PoolSize};
 use tw_log::{ErrorLog, Level};
-
-use crate::output::console::{Console, Fault};
 
 /// The pools of a configuration in its order: those of `running` by name, and new ones, started. No running one changes.
 pub(crate) fn next(settings: &[PoolSettings], running: &[Pool], log: &ErrorLog) -> Result<Vec<Pool>, Fault> {

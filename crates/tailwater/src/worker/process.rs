@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
+use tailwater_commands::configuration::bytes_path::path;
+use tailwater_commands::configuration::conf::Loaded;
+use tailwater_commands::configuration::process;
+use tailwater_commands::output::console::{Console, Fault};
 use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
@@ -32,11 +36,7 @@ use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
-use crate::configuration::bytes_path::path;
-use crate::configuration::conf::Loaded;
-use crate::configuration::process;
 use crate::ipc::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
-use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use super::purging::PurgeOutcome;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 
+use tailwater_commands::cli::{Purge, PurgeMode, PurgeScope};
 use tw_app::Generation;
 use tw_app::cache::{self, Cache, PURGES_MAX};
 use tw_log::{Level, Text};
-
-use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 /// Result of a purge.
 #[derive(Debug, PartialEq, Eq)]

@@ -22,6 +22,10 @@ use landlock::{
     Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use tailwater_commands::configuration::bytes_path;
+use tailwater_commands::configuration::process;
+use tailwater_commands::configuration::user::Identity;
+use tailwater_commands::output::console::{Console, Fault};
 use tw_app::Config;
 use tw_base::Errno;
 use tw_core::pools::UringUse;
@@ -31,22 +35,12 @@ use tw_disk::AllowedPaths;
 use tw_log::Level;
 use tw_rt::confine::{self, ConfineOptions};
 
-use crate::configuration::bytes_path;
-use crate::configuration::process;
-use crate::configuration::user::Identity;
 use crate::faults;
-use crate::output::console::{Console, Fault};
 
 use places::{Origin, PathRule, PathRules};
 
 /// Newest version of landlock whose rights are known here; an older kernel enforces those it knows.
 const NEWEST: ABI = ABI::V9;
-
-/// Returns true if the kernel has landlock, of any version, and lets it be used.
-pub(crate) fn has_landlock() -> bool {
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
-}
 
 /// Rights of reading, which only `sandbox on` restricts.
 const READ: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{ReadFile | ReadDir});

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use tw_base::command_line::{Kind, Opt};
-
-use crate::options::{
+use tailwater_commands::options::{
     CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE,
     TRUST,
 };
+use tw_base::command_line::{Kind, Opt};
+
 use crate::top_options::TOP;
 use crate::{NOTE, check_file, ingress_options};
 

@@ -14,8 +14,6 @@ mod limits;
 mod manual;
 mod metrics;
 mod monitoring;
-#[path = "../../src/options.rs"]
-mod options;
 mod promises;
 #[path = "../../../tailwater-top/src/options/records.rs"]
 #[allow(unreachable_pub, dead_code, reason = "the library of the program exports them")]

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use tw_base::command_line::Opt;
-use tw_conf::context_words;
-
-use crate::options::{
+use tailwater_commands::options::{
     CACHE_ABOUT, CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, FLEET_ABOUT, HASH_PASSWORD,
     HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
     TRUST_ABOUT,
 };
-use crate::{NOTE, check_file, ingress_options, top_options};
+use tw_base::command_line::Opt;
+use tw_conf::context_words;
 use tw_reference::directives::{Chapter, chapters};
+
+use crate::{NOTE, check_file, ingress_options, top_options};
 
 /// Directory of relative names, and the configuration file, of a build without settings of its own; packages put
 /// theirs in their place.

@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tailwater_commands::cli::Purge;
+use tailwater_commands::configuration::conf::Source;
+use tailwater_commands::configuration::user::Identity;
 use zeroize::Zeroize;
 
-use crate::configuration::conf::Source;
-use crate::configuration::user::Identity;
 use crate::sockets::SocketsOf;
 
 /// From the master.
@@ -141,32 +142,4 @@ pub(crate) enum WorkerReply {
     Keys(Keys),
     /// The process accepts nothing more, though no order asked for that: a signal did.
     Leaving,
-}
-
-/// Arguments of `tailwater purge`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Purge {
-    /// The name of the cache.
-    #[serde(with = "serde_bytes")]
-    pub(crate) cache: Vec<u8>,
-    pub(crate) named: PurgeScope,
-    pub(crate) mode: PurgeMode,
-}
-
-/// Entries to purge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum PurgeScope {
-    /// A key, or the beginning of keys and a `*`.
-    Key(#[serde(with = "serde_bytes")] Vec<u8>),
-    Tag(#[serde(with = "serde_bytes")] Vec<u8>),
-}
-
-/// Effect on the entries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum PurgeMode {
-    /// Removed.
-    #[default]
-    Hard,
-    /// Made stale.
-    Soft,
 }

@@ -280,11 +280,12 @@ fn read_all(file: &OwnedFd, size: usize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs::File;
     use std::sync::mpsc;
     use std::thread;
     use tw_testkit::wait;
+
+    use super::*;
 
     fn ends() -> (Channel, Channel) {
         let (ours, theirs) = Channel::pair().unwrap();

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{read, write};
 use serde_json::{Value, json};
+use tailwater_commands::output::json_response;
 use tw_http::{Framing, HeadLimits, Method, Progress as HeadProgress, RequestHead};
 
 use super::token::Token;
 use crate::master::control;
-use crate::output::json_response;
 
 /// Time to send a request, and to take a response.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,9 +1,8 @@
 //! Paths of the control API, and bodies of requests.
 
 use serde::Deserialize;
+use tailwater_commands::cli::{Purge, PurgeMode, PurgeScope};
 use tw_http::Method;
-
-use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 /// Object that a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]

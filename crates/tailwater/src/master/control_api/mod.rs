@@ -27,12 +27,11 @@ use rustix::event::PollFd;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
+use tailwater_commands::cli::ControlOptions;
+use tailwater_commands::output::console::Fault;
 use tw_base::Errno;
 use tw_conf::{Origin, Sources};
 use tw_net::Addr;
-
-use crate::cli::ControlOptions;
-use crate::output::console::Fault;
 
 use connection::{ApiRequest, ApiResponse, Connection, Progress};
 use token::Token;
@@ -240,9 +239,10 @@ fn is_left_behind(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tw_testkit::TempDir;
+
     use super::*;
     use std::os::unix::net::UnixListener;
-    use tw_testkit::TempDir;
 
     #[test]
     fn addresses_are_ports_paths_and_addresses() {

@@ -5,9 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tailwater_commands::output::console::Fault;
 use zeroize::Zeroizing;
-
-use crate::output::console::Fault;
 
 /// Least length of a token, in bytes.
 const LENGTH_MIN: usize = 16;
@@ -65,8 +64,9 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tw_testkit::TempDir;
+
+    use super::*;
 
     #[test]
     fn token_is_a_secret_line() {

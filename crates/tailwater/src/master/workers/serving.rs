@@ -9,6 +9,12 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 use rustix::process::{Pid, WaitStatus};
+use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
+use tailwater_commands::configuration::conf::Loaded;
+use tailwater_commands::configuration::directories::DirectoryLocks;
+use tailwater_commands::configuration::process::{Privileges, Process};
+use tailwater_commands::configuration::{created_files, member_directories, owned_files};
+use tailwater_commands::output::console::{Console, Fault};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::event_loop::Reloads;
@@ -16,11 +22,6 @@ use tw_log::{Level, Sinks, open_log};
 
 use super::start::texts;
 use super::{AdoptionMode, STOP_TIMEOUT, Workers};
-use crate::configuration::certificate_watch::WatchedCertificates;
-use crate::configuration::conf::Loaded;
-use crate::configuration::directories::DirectoryLocks;
-use crate::configuration::process::{Privileges, Process};
-use crate::configuration::{created_files, member_directories, owned_files};
 use crate::ipc::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
 use crate::master::Mode;
 use crate::master::child::Child;
@@ -31,7 +32,6 @@ use crate::master::logs::{self, LogFiles};
 use crate::master::processes::{ProcessState, Processes};
 use crate::master::reload::needs_new_process;
 use crate::master::serving::{Adopted, Running, Serving};
-use crate::output::console::{Console, Fault};
 
 impl Serving for Workers {
     fn reload(&mut self, running: &Running<'_>) -> Result<Adopted, Option<Fault>> {

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
+use tailwater_commands::output::console::Console;
 use tw_conf::MemoryFiles;
 use tw_log::Level;
 
@@ -14,7 +15,6 @@ use super::super::signal_queue::SignalQueue;
 use super::{LOAD_TIMEOUT, STOP_TIMEOUT};
 use crate::ipc::channel::{Configure, Text, WorkerCommand};
 use crate::ipc::packet;
-use crate::output::console::Console;
 
 /// Way of the sessions over datagrams of another process to `child`; `None` if there is none: they end in the other process.
 pub(super) fn sessions_to(child: &Child) -> Option<OwnedFd> {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitStatus};
+use tailwater_commands::output::console::Console;
 use tw_log::Level;
 
 use super::super::child::{Child, Failure, ProcessEnd};
@@ -12,7 +13,6 @@ use super::super::processes::ProcessState;
 use super::Workers;
 use super::start::begin;
 use crate::ipc::channel::{ReadResult, WorkerReply};
-use crate::output::console::Console;
 
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 pub(super) const SHORT_LIFE: Duration = Duration::from_secs(1);

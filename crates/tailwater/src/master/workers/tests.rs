@@ -1,17 +1,18 @@
+use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
+use tailwater_commands::configuration::conf::Source;
+use tw_conf::MemoryFiles;
+use tw_core::shared_objects::SharedObjects;
+use tw_testkit::process::Group;
+use tw_testkit::wait;
+
 use super::supervise::SHORT_LIFE;
 use super::*;
-use crate::configuration::certificate_watch::WatchedCertificates;
-use crate::configuration::conf::Source;
 use crate::ipc::channel::{Channel, WorkerReply};
 use crate::master::child::tests::{actor, inbox};
 use crate::master::handover::CheckedConfig;
 use crate::master::liveness::SIGN_INTERVAL;
 use crate::worker::sandbox::ProcessRole;
 use std::sync::Arc;
-use tw_conf::MemoryFiles;
-use tw_core::shared_objects::SharedObjects;
-use tw_testkit::process::Group;
-use tw_testkit::wait;
 
 fn handover() -> Handover {
     let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());

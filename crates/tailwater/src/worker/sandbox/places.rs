@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags, make_bitflags};
+use tailwater_commands::configuration::bytes_path::path;
+use tailwater_commands::configuration::member_directories;
 use tw_app::Config;
 use tw_core::process::Sandbox;
 use tw_core::reach::Access;
@@ -14,8 +16,6 @@ use tw_log::{SyslogServer, Target};
 use tw_net::Addr;
 
 use super::{ProcessRole, READ};
-use crate::configuration::bytes_path::path;
-use crate::configuration::member_directories;
 
 /// Rights that a log needs to its directory.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});

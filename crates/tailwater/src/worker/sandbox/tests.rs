@@ -9,11 +9,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::Pid;
+use tailwater_commands::configuration::conf::Source;
 use tw_core::shared_objects::SharedObjects;
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 use super::*;
-use crate::configuration::conf::Source;
 
 /// The configuration of this text, with `dir` for its prefix.
 fn config(dir: &TempDir, text: &str) -> Config {
