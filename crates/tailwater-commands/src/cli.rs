@@ -13,8 +13,7 @@ mod purge;
 mod purge_order;
 mod serve;
 mod trust;
-
-use std::fmt;
+mod usage_error;
 
 pub use self::cache::{
     CacheCheckOptions, CacheCommand, CacheExportOptions, CacheFormatOptions, CacheStatOptions, ExportTarget,
@@ -27,7 +26,9 @@ pub use self::proxy::{OriginCertificates, ProxyOptions, SentHost};
 pub use self::purge::PurgeOptions;
 pub use self::purge_order::{Purge, PurgeMode, PurgeScope};
 pub use self::serve::{Absent, Coding, ServeOptions, TermsOfService, TlsOptions};
-pub use self::trust::TrustOptions;
+pub use self::trust::{TrustChange, TrustOptions};
+pub use self::usage_error::UsageError;
+use self::usage_error::invalid;
 
 /// Command of the command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,38 +71,6 @@ pub enum Command {
     Top(Vec<Vec<u8>>),
 }
 
-/// Why a command line is refused. Displays in nginx's words.
-#[derive(Debug, PartialEq, Eq)]
-pub struct UsageError {
-    message: String,
-    /// Advice to the operator.
-    pub hint: String,
-    /// The word that is no option.
-    word: Option<String>,
-}
-
-impl UsageError {
-    fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: "tailwater -h lists the options".into(), word: None }
-    }
-}
-
-impl UsageError {
-    /// Adds the option of a command that is most likely meant; without a name, of `tailwater` itself.
-    fn suggest(self, command: &str) -> Self {
-        match self.word.as_deref().and_then(|word| meant_option::find(command, word)) {
-            Some(meant) => Self { hint: format!("did you mean: {meant}? {}", self.hint), ..self },
-            None => self,
-        }
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
 /// Reads the words after the program's name.
 pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut words = words.into_iter().peekable();
@@ -112,17 +81,17 @@ pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageE
         }
     };
     if words.next_if(|word| word == b"serve").is_some() {
-        serve::parse(words).map_err(of("serve"))
+        command(serve::parse(words), Command::ServeHelp, Command::Serve).map_err(of("serve"))
     } else if words.next_if(|word| word == b"proxy").is_some() {
-        proxy::parse(words).map_err(of("proxy"))
+        command(proxy::parse(words), Command::ProxyHelp, Command::Proxy).map_err(of("proxy"))
     } else if words.next_if(|word| word == b"purge").is_some() {
-        purge::parse(words).map_err(of("purge"))
+        command(purge::parse(words), Command::PurgeHelp, Command::Purge).map_err(of("purge"))
     } else if words.next_if(|word| word == b"cache").is_some() {
-        cache::parse(words).map_err(of("cache"))
+        command(cache::parse(words), Command::CacheHelp, Command::Cache).map_err(of("cache"))
     } else if words.next_if(|word| word == b"fleet").is_some() {
-        fleet::parse(words).map_err(of("fleet"))
+        command(fleet::parse(words), Command::FleetHelp, fleet_command).map_err(of("fleet"))
     } else if words.next_if(|word| word == b"trust").is_some() {
-        trust::parse(words).map_err(of("trust"))
+        command(trust::parse(words), Command::TrustHelp, Command::Trust).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
         parse_hash_password(words).map_err(of("hash-password"))
     } else if words.next_if(|word| word == b"top").is_some() {
@@ -131,6 +100,23 @@ pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageE
         parse_help(words)
     } else {
         main_options::parse(words).map(Command::Main).map_err(|error| error.suggest(""))
+    }
+}
+
+/// Command of options that were read; `help` if its help is to be shown.
+fn command<T>(
+    parsed: Result<Option<T>, UsageError>,
+    help: Command,
+    run: impl FnOnce(T) -> Command,
+) -> Result<Command, UsageError> {
+    parsed.map(|options| options.map_or(help, run))
+}
+
+/// Command for the words of `fleet`. The status is that of the running server, which only its configuration leads to.
+fn fleet_command(options: FleetOptions) -> Command {
+    match options.command {
+        FleetCommand::Status => Command::FleetStatus(options.main),
+        _ => Command::Fleet(Box::new(options)),
     }
 }
 
@@ -172,11 +158,6 @@ fn parse_hash_password(words: impl Iterator<Item = Vec<u8>>) -> Result<Command, 
         }
     }
     Ok(Command::HashPassword(user))
-}
-
-fn invalid(word: &[u8]) -> UsageError {
-    let word = String::from_utf8_lossy(word);
-    UsageError { word: Some(word.clone().into()), ..UsageError::new(format!("invalid option: \"{word}\"")) }
 }
 
 #[cfg(test)]

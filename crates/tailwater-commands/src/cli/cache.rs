@@ -1,7 +1,7 @@
 //! Words of `tailwater cache stat|check|export|format`.
 
 use super::long_option::Long;
-use super::{Command, UsageError, invalid};
+use super::usage_error::{UsageError, invalid};
 
 /// Most threads of a check.
 const JOBS_MAX: usize = 64;
@@ -80,8 +80,8 @@ pub enum ExportTarget {
     Tar(Vec<u8>),
 }
 
-/// Reads the words behind `cache`.
-pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+/// Reads the words behind `cache`. `None` asks for help.
+pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<CacheCommand>, UsageError> {
     let missing = || UsageError::new("\"cache\" needs a word: stat, check, export or format");
     let command = words.next().ok_or_else(missing)?;
     let parsed = match &*command {
@@ -92,7 +92,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
         b"-h" | b"-?" | b"--help" => None,
         _ => return Err(invalid(&command)),
     };
-    Ok(parsed.map_or(Command::CacheHelp, Command::Cache))
+    Ok(parsed)
 }
 
 fn parse_stat(words: impl Iterator<Item = Vec<u8>>) -> Result<Option<CacheStatOptions>, UsageError> {

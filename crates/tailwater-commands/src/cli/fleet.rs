@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::long_option::Long;
-use super::{Command, Options, UsageError, invalid};
+use super::main_options::Options;
+use super::usage_error::{UsageError, invalid};
 
 /// Words of `tailwater fleet`.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,8 +79,8 @@ impl Default for FleetOptions {
     }
 }
 
-/// Reads the words behind `fleet`.
-pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+/// Reads the words behind `fleet`. `None` asks for help.
+pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<FleetOptions>, UsageError> {
     let mut main = Options::default();
     let mut options = FleetOptions::default();
     let mut order = None;
@@ -99,7 +100,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             b"--settle" => options.settle = seconds(&value("time")?)?,
             b"--max-errors" => options.max_errors = number(&value("percentage")?, 100)?,
             _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::FleetHelp),
+            b"-h" | b"-?" | b"--help" => return Ok(None),
             _ if order.is_none() => {
                 order = Some(match name {
                     b"status" => FleetCommand::Status,
@@ -127,7 +128,6 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
                 "\"fleet\" needs a word: status, key, push, diff, rollout, rollback or follow",
             ));
         }
-        Some(FleetCommand::Status) => return Ok(Command::FleetStatus(main)),
         Some(FleetCommand::Key) if options.key.is_none() => return Err(needs("key", "--key")),
         Some(FleetCommand::Push) if options.key.is_none() => return Err(needs("push", "--key")),
         Some(FleetCommand::Rollout) if options.key.is_none() => return Err(needs("rollout", "--key")),
@@ -138,7 +138,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
         Some(order) => options.command = order,
     }
     options.main = main;
-    Ok(Command::Fleet(Box::new(options)))
+    Ok(Some(options))
 }
 
 fn text(word: Vec<u8>) -> Result<String, UsageError> {

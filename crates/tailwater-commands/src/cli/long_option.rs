@@ -1,6 +1,6 @@
 //! Options of the commands, with long names.
 
-use super::UsageError;
+use super::usage_error::UsageError;
 
 /// A word of a command with long options, perhaps with its value: `--name=value`.
 #[derive(Clone, Copy)]

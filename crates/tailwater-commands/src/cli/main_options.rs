@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{UsageError, invalid};
+use super::usage_error::{UsageError, invalid};
 
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];

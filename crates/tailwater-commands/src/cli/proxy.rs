@@ -1,7 +1,8 @@
 //! The words of `proxy`.
 
 use super::long_option::Long;
-use super::{Command, TermsOfService, TlsOptions, UsageError, invalid};
+use super::serve::{TermsOfService, TlsOptions};
+use super::usage_error::{UsageError, invalid};
 
 /// Words of `tailwater proxy`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,8 +45,8 @@ pub enum OriginCertificates {
     Any,
 }
 
-/// Reads the words after `proxy`.
-pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+/// Reads the words after `proxy`. `None` asks for help.
+pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<ProxyOptions>, UsageError> {
     let mut options = ProxyOptions::default();
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
@@ -59,7 +60,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             b"--acme-directory" => options.tls.directory = Some(value("a URL")?),
             b"--acme-ca" => options.tls.trusted = Some(value("file name")?),
             _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
+            b"-h" | b"-?" | b"--help" => return Ok(None),
             b"--change-host" => options.host = SentHost::Origin,
             b"--insecure" => options.certificates = OriginCertificates::Any,
             b"--accept-terms" => options.tls.terms = TermsOfService::Accepted,
@@ -70,6 +71,6 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
     if options.urls.is_empty() {
         Err(UsageError::new("no URL: where are the requests to go?"))
     } else {
-        Ok(Command::Proxy(options))
+        Ok(Some(options))
     }
 }

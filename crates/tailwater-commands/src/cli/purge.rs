@@ -1,8 +1,9 @@
 //! The words of `purge`.
 
 use super::long_option::Long;
+use super::main_options::Options;
 use super::purge_order::{Purge, PurgeMode, PurgeScope};
-use super::{Command, Options, UsageError, invalid};
+use super::usage_error::{UsageError, invalid};
 
 /// Words of `tailwater purge`.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,8 +14,8 @@ pub struct PurgeOptions {
     pub order: Purge,
 }
 
-/// Reads the words after `purge`.
-pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+/// Reads the words after `purge`. `None` asks for help.
+pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<PurgeOptions>, UsageError> {
     let mut main = Options::default();
     let mut mode = PurgeMode::Hard;
     let mut cache = None;
@@ -30,7 +31,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             b"-p" => main.prefix = Some(value("directory name")?),
             b"-g" => main.globals = Some(value("parameter")?),
             _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::PurgeHelp),
+            b"-h" | b"-?" | b"--help" => return Ok(None),
             b"--soft" => mode = PurgeMode::Soft,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if key.is_some() => return Err(invalid(&word)),
@@ -48,7 +49,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
         (Some(_), Some(_)) => return Err(UsageError::new("either a key or a tag is purged, not both")),
         (None, None) => return Err(UsageError::new("purge needs a key or --tag")),
     };
-    Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, mode } }))
+    Ok(Some(PurgeOptions { main, order: Purge { cache, named, mode } }))
 }
 
 /// Returns `true` if a response could have this tag.

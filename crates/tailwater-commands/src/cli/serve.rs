@@ -1,7 +1,7 @@
 //! The words of `serve`, and those about certificates that `proxy` has, too.
 
 use super::long_option::Long;
-use super::{Command, UsageError, invalid};
+use super::usage_error::{UsageError, invalid};
 
 /// Words of `tailwater serve`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub enum Coding {
     Compressed,
 }
 
-/// Reads the words after `serve`.
-pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+/// Reads the words after `serve`. `None` asks for help.
+pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<ServeOptions>, UsageError> {
     let mut options = ServeOptions::default();
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
@@ -79,7 +79,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             b"--acme-directory" => options.tls.directory = Some(value("a URL")?),
             b"--acme-ca" => options.tls.trusted = Some(value("file name")?),
             _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
+            b"-h" | b"-?" | b"--help" => return Ok(None),
             b"--spa" => options.absent = Absent::Index,
             b"--compress" => options.coding = Coding::Compressed,
             b"--accept-terms" => options.tls.terms = TermsOfService::Accepted,
@@ -88,5 +88,5 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             _ => options.directory = Some(word),
         }
     }
-    Ok(Command::Serve(options))
+    Ok(Some(options))
 }

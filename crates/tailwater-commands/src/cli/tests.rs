@@ -1,6 +1,5 @@
 use super::purge_order::{Purge, PurgeMode, PurgeScope};
 use super::*;
-use crate::commands::authority::Change;
 
 fn parsed(line: &str) -> Result<Command, String> {
     let words = line.split_whitespace().map(|word| word.as_bytes().to_vec());
@@ -289,8 +288,8 @@ fn trusting() {
     let trust = |change, store: Option<&str>| {
         Ok(Command::Trust(TrustOptions { change, store: store.map(|store| store.as_bytes().to_vec()) }))
     };
-    assert_eq!(parsed("trust"), trust(Change::Added, None));
-    assert_eq!(parsed("trust --remove --store=/d"), trust(Change::Removed, Some("/d")));
+    assert_eq!(parsed("trust"), trust(TrustChange::Added, None));
+    assert_eq!(parsed("trust --remove --store=/d"), trust(TrustChange::Removed, Some("/d")));
     assert_eq!(parsed("trust -h"), Ok(Command::TrustHelp));
     assert_eq!(parsed("help trust"), Ok(Command::TrustHelp));
     for line in ["trust x", "trust --remove=x", "trust -x"] {

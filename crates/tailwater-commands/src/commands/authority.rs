@@ -18,6 +18,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tw_acme::{BUNDLES, Error, Identifier, IssuedLocally, LocalAuthority};
 use zeroize::Zeroizing;
 
+use crate::cli::TrustChange;
 use crate::output::console::Fault;
 
 const CERTIFICATE: &str = "ca.crt";
@@ -202,14 +203,14 @@ impl Store {
     }
 
     /// The command after a change, as it is typed.
-    pub(crate) fn command(&self, change: Change) -> Option<String> {
+    pub(crate) fn command(&self, change: TrustChange) -> Option<String> {
         self.words(change).map(|words| words.join(" "))
     }
 
-    fn words(&self, change: Change) -> Option<&'static [&'static str]> {
+    fn words(&self, change: TrustChange) -> Option<&'static [&'static str]> {
         self.commands.map(|[added, removed]| match change {
-            Change::Added => added,
-            Change::Removed => removed,
+            TrustChange::Added => added,
+            TrustChange::Removed => removed,
         })
     }
 
@@ -226,7 +227,7 @@ impl Store {
             options.write(true).create_new(true).mode(0o644).open(&path)?.write_all(certificate.as_bytes())
         };
         write().map_err(|error| Fault::call("open()", &shown(&path), &error))?;
-        self.update(Change::Added)?;
+        self.update(TrustChange::Added)?;
         Ok(path)
     }
 
@@ -237,11 +238,11 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             removed => removed.map_err(|error| Fault::call("unlink()", &shown(&path), &error))?,
         }
-        self.update(Change::Removed)?;
+        self.update(TrustChange::Removed)?;
         Ok(true)
     }
 
-    fn update(&self, change: Change) -> Result<(), Fault> {
+    fn update(&self, change: TrustChange) -> Result<(), Fault> {
         let Some([program, words @ ..]) = self.words(change) else { return Ok(()) };
         let output = Command::new(program).args(words).output();
         let output = output.map_err(|error| Fault::call("execve()", program, &error))?;
@@ -252,15 +253,6 @@ impl Store {
         let last = said.lines().last().unwrap_or_default();
         Err(Fault::emerg(format!("{program} has failed ({}): {last}", output.status)))
     }
-}
-
-/// A change of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// A certificate was added.
-    Added,
-    /// A certificate was removed.
-    Removed,
 }
 
 #[cfg(test)]
@@ -304,7 +296,7 @@ mod tests {
         fs::create_dir(dir.join("anchors")).unwrap();
         std::os::unix::fs::symlink(&target, dir.join("anchors/a.crt")).unwrap();
         let store = Store::directory(dir.join("anchors"));
-        assert!(store.is_writable() && store.command(Change::Added).is_none());
+        assert!(store.is_writable() && store.command(TrustChange::Added).is_none());
         let path = store.add("a.crt", "text").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious");

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::cli::TrustOptions;
-use crate::commands::authority::{Authority, Change, Store};
+use crate::cli::{TrustChange, TrustOptions};
+use crate::commands::authority::{Authority, Store};
 use crate::commands::session::print;
 use crate::configuration::bytes_path::path;
 use crate::output::console::{Console, Fault};
@@ -26,24 +26,24 @@ pub fn trust(options: &TrustOptions) -> ExitCode {
     }
 }
 
-fn change(store: &Store, change: Change) -> Result<String, Fault> {
+fn change(store: &Store, change: TrustChange) -> Result<String, Fault> {
     let authority = match change {
-        Change::Added => Authority::open()?,
-        Change::Removed => match Authority::existing()? {
+        TrustChange::Added => Authority::open()?,
+        TrustChange::Removed => match Authority::existing()? {
             Some(authority) => authority,
             None => return Ok("There is no local authority.\n".to_owned()),
         },
     };
     let path = store.directory.join(authority.name());
     let is_there = path.symlink_metadata().is_ok();
-    if change == Change::Removed && !is_there {
+    if change == TrustChange::Removed && !is_there {
         return Ok(format!("{} is not there: nothing is to be removed.\n", path.display()));
     }
     if !store.is_writable() {
         return Err(by_hand(store, change, &authority));
     }
     match change {
-        Change::Added => {
+        TrustChange::Added => {
             let path = store.add(&authority.name(), &authority.certificate())?;
             Ok(format!(
                 "The local authority is trusted: {}\nBrowsers with stores of their own have to import {}\n",
@@ -51,7 +51,7 @@ fn change(store: &Store, change: Change) -> Result<String, Fault> {
                 authority.certificate_file().display()
             ))
         }
-        Change::Removed => {
+        TrustChange::Removed => {
             store.remove(&authority.name())?;
             Ok(format!("The local authority is not trusted any more: {} was removed\n", path.display()))
         }
@@ -59,7 +59,7 @@ fn change(store: &Store, change: Change) -> Result<String, Fault> {
 }
 
 /// Tells an administrator the commands to type.
-fn by_hand(store: &Store, change: Change, authority: &Authority) -> Fault {
+fn by_hand(store: &Store, change: TrustChange, authority: &Authority) -> Fault {
     let path = store.directory.join(authority.name());
     let quoted = |path: &std::path::Path| {
         let text = path.display().to_string();
@@ -67,11 +67,11 @@ fn by_hand(store: &Store, change: Change, authority: &Authority) -> Fault {
         if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
     };
     let first = match change {
-        Change::Added => {
+        TrustChange::Added => {
             let file = authority.certificate_file();
             format!("sudo install -m 644 {} {}", quoted(&file), quoted(&path))
         }
-        Change::Removed => format!("sudo rm {}", quoted(&path)),
+        TrustChange::Removed => format!("sudo rm {}", quoted(&path)),
     };
     let command = match store.command(change) {
         Some(after) => format!("{first} && sudo {after}"),
