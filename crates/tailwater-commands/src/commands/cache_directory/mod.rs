@@ -12,6 +12,7 @@ mod format;
 mod list;
 mod names;
 mod pace;
+mod response_file;
 mod segment_file;
 mod stat;
 mod stored;
@@ -23,7 +24,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tw_cache::Purges;
 
@@ -65,12 +66,6 @@ fn lacks_device(dir: &Path, console: &Console) -> bool {
     let Some(Err(why)) = Device::of(dir) else { return false };
     console.plain(format_args!("{}: its segments are on {why}", dir.display()));
     true
-}
-
-/// Waits: a command runs no loop.
-#[expect(clippy::disallowed_methods, reason = "this process is a command, whose threads may wait")]
-fn pause(span: Duration) {
-    std::thread::sleep(span);
 }
 
 /// Seconds since 1970.

@@ -10,6 +10,7 @@ use tw_cache::segment::{
     BLOCK_SIZE, PREFIX_SIZE, RecordPrefix, RecordState, SegmentError, SegmentHeader, SegmentRow, decode_table,
 };
 
+use super::pace::pause;
 use super::stored::{StoredPlace, StoredResponse, read_up_to};
 
 /// Bytes that are read at once while records are searched.
@@ -87,7 +88,7 @@ impl SegmentFile {
                     return Ok(OpenedSegment::Nothing);
                 }
                 Err(why) if tries >= TRIES => return Ok(OpenedSegment::Damaged(why)),
-                Err(_) => super::pause(PAUSE),
+                Err(_) => pause(PAUSE),
             }
         }
     }
@@ -101,7 +102,7 @@ impl SegmentFile {
             if records.damage.is_none() && records.torn.is_none() || tries >= TRIES {
                 return Ok(records);
             }
-            super::pause(PAUSE);
+            pause(PAUSE);
             // Records may have been added, or the table.
             if let OpenedSegment::Open(again) = Self::open(&self.place)? {
                 *self = again;

@@ -12,7 +12,8 @@ use tw_cache::format::{self, FormatError, nginx};
 use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, RecordState, SegmentHeader};
 use tw_cache::{Key, Meta, SegmentAddress};
 
-use super::walk::ResponseFile;
+use super::pace::pause;
+use super::response_file::ResponseFile;
 
 /// Bytes of a head that are read at once.
 const FIRST_READ: u64 = 8192;
@@ -101,7 +102,7 @@ impl StoredResponse {
         loop {
             tries += 1;
             match self.read_head() {
-                Err(HeadError::Damaged { .. }) if tries < TRIES => super::pause(PAUSE),
+                Err(HeadError::Damaged { .. }) if tries < TRIES => pause(PAUSE),
                 other => return other,
             }
         }

@@ -7,10 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tw_cache::Key;
-
 use super::device::Device;
 use super::names::{self, FileName};
+use super::response_file::ResponseFile;
 use super::segment_file::SegmentPlace;
 
 /// Deepest level of directories that `levels=` has.
@@ -28,19 +27,6 @@ pub(super) enum Found {
         /// Bytes on the disk.
         size: u64,
     },
-}
-
-/// File of one response.
-#[derive(Clone, Debug)]
-pub(super) struct ResponseFile {
-    /// Path of the file.
-    pub(super) path: PathBuf,
-    /// Key that the name has.
-    pub(super) key: Key,
-    /// Bytes on the disk.
-    pub(super) size: u64,
-    /// Time of the last change, in seconds since 1970: when it was stored or validated.
-    pub(super) changed: i64,
 }
 
 /// Number of files that do not belong to a cache.
