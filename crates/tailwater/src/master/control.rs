@@ -23,7 +23,7 @@ use rustix::process::{Pid, geteuid};
 use tailwater_commands::output::console::Fault;
 use tw_log::Level;
 
-use super::workers::LOAD_TIMEOUT;
+use super::timeouts::LOAD_TIMEOUT;
 use crate::ipc::channel::Purge;
 
 /// Longest wait of an answer for its reader. It fits into the buffer of a socket.

@@ -8,6 +8,7 @@ mod handover;
 mod in_process;
 mod liveness;
 mod logs;
+mod mode;
 mod notify;
 mod pid;
 mod processes;
@@ -16,6 +17,7 @@ mod serving;
 mod signal_queue;
 mod signals;
 mod start;
+mod timeouts;
 mod upgrade;
 mod workers;
 
@@ -44,19 +46,9 @@ use serving::Serving;
 use signal_queue::SignalQueue;
 use upgrade::Binaries;
 
+pub(crate) use mode::Mode;
 pub(crate) use pid::{fleet_status, order, purge, report_refusal};
 pub(crate) use start::start;
-
-/// Process model of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// As its starter's child: under systemd, in a container, in a terminal.
-    Foreground,
-    /// On its own (`daemon on`).
-    Background,
-    /// In a terminal: without files of its own, and Ctrl-C lets requests finish.
-    Session,
-}
 
 /// State that lives as long as the server.
 pub(crate) struct Master {

@@ -18,7 +18,7 @@ mod supervise;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tailwater_commands::output::console::{Console, Fault};
 use tw_core::event_loop::Reloads;
@@ -30,13 +30,7 @@ use super::processes::{ProcessState, Processes};
 use super::serving::Serving;
 use super::signal_queue::SignalQueue;
 use crate::ipc::channel::WorkerCommand;
-use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
-
-/// Longest time to load a configuration. A large one needs a second.
-pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time to end after the limit. The process writes its logs to the end.
-const STOP_TIMEOUT: Duration = SHUTDOWN_TIMEOUT.saturating_add(Duration::from_secs(1));
 
 /// Way of adopting a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

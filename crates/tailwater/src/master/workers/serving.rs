@@ -21,7 +21,7 @@ use tw_core::event_loop::Reloads;
 use tw_log::{Level, Sinks, open_log};
 
 use super::start::texts;
-use super::{AdoptionMode, STOP_TIMEOUT, Workers};
+use super::{AdoptionMode, Workers};
 use crate::ipc::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
 use crate::master::Mode;
 use crate::master::child::Child;
@@ -32,6 +32,7 @@ use crate::master::logs::{self, LogFiles};
 use crate::master::processes::{ProcessState, Processes};
 use crate::master::reload::needs_new_process;
 use crate::master::serving::{Adopted, Running, Serving};
+use crate::master::timeouts::STOP_TIMEOUT;
 
 impl Serving for Workers {
     fn reload(&mut self, running: &Running<'_>) -> Result<Adopted, Option<Fault>> {

@@ -12,7 +12,7 @@ use super::super::child::{Child, Failure};
 use super::super::handover::Handover;
 use super::super::processes::{Processes, ToldProcesses};
 use super::super::signal_queue::SignalQueue;
-use super::{LOAD_TIMEOUT, STOP_TIMEOUT};
+use super::super::timeouts::{LOAD_TIMEOUT, STOP_TIMEOUT};
 use crate::ipc::channel::{Configure, Text, WorkerCommand};
 use crate::ipc::packet;
 

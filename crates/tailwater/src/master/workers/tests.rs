@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
 use tailwater_commands::configuration::conf::Source;
 use tw_conf::MemoryFiles;
@@ -11,8 +13,8 @@ use crate::ipc::channel::{Channel, WorkerReply};
 use crate::master::child::tests::{actor, inbox};
 use crate::master::handover::CheckedConfig;
 use crate::master::liveness::SIGN_INTERVAL;
+use crate::master::timeouts::STOP_TIMEOUT;
 use crate::worker::sandbox::ProcessRole;
-use std::sync::Arc;
 
 fn handover() -> Handover {
     let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());
