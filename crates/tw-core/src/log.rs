@@ -129,6 +129,20 @@ pub const OPENER: Opener = Opener(|path, links| {
     })
 });
 
+/// Opens files as [`OPENER`] does, and creates the directories that they need.
+pub const DIRECTORY_OPENER: Opener = Opener(|path, links| {
+    let opened = (OPENER.0)(path, links);
+    match opened {
+        Err(OpenFailure { errno, .. }) if errno.0 == rustix::io::Errno::NOENT.raw_os_error() => {}
+        opened => return opened,
+    }
+    tw_disk::make_log_directories(path).map_err(|errno| OpenFailure {
+        errno: errno.into(),
+        addition: tw_disk::sandbox_denial(tw_disk::Op::Create, errno, path),
+    })?;
+    (OPENER.0)(path, links)
+});
+
 /// A log that is opened when the configuration goes live; until then, lines go nowhere.
 #[derive(Debug, Clone)]
 pub struct SinkRef(Arc<Pending>);

@@ -74,7 +74,7 @@ pub use driver::{Sent, SentEnd};
 pub use error::DiskError;
 pub use faults::{FaultCount, FaultEffect, FaultRule, fault_counts, set_fault_rules};
 pub use file::{File, Now};
-pub use links::open_log;
+pub use links::{make_log_directories, open_log};
 pub use lock::{FileCheck, LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Refusal, Sending};
 pub use meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 pub use notice::Notice;

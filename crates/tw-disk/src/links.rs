@@ -99,6 +99,30 @@ pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
     openat(&dir, name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)
 }
 
+/// Creates the directories that a log of this name needs (0750), if they are missing. Waits for the disk, as [`open_log`] does.
+pub fn make_log_directories(path: &CStr) -> Result<(), Errno> {
+    let bytes = path.to_bytes();
+    let slashes = bytes.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/').map(|(at, _)| at);
+    let ends: Vec<usize> = slashes.collect();
+    // Most often all but the last ones are there.
+    let mut missing = Vec::new();
+    for end in ends.into_iter().rev() {
+        let directory = &bytes[..end];
+        match rustix::fs::mkdir(directory, Mode::from_raw_mode(0o750)) {
+            Ok(()) | Err(Errno::EXIST) => break,
+            Err(Errno::NOENT) => missing.push(directory),
+            Err(errno) => return Err(errno),
+        }
+    }
+    for directory in missing.into_iter().rev() {
+        match rustix::fs::mkdir(directory, Mode::from_raw_mode(0o750)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 /// Opens, following only links whose owner also owns what they lead to.
 pub(crate) fn open_same_owner(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
     walk(
