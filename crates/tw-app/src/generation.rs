@@ -45,7 +45,19 @@ impl Generation {
     /// # Errors
     /// Failure to start a thread with a loop.
     pub fn explain(self, request: RequestToExplain) -> io::Result<Result<Explanation, String>> {
-        explain(self.http, request)
+        let explanation = explain(self.http, vec![request])?.pop();
+        explanation.ok_or_else(|| io::Error::other("the loop ended early"))
+    }
+
+    /// Explains requests as [`explain`](Self::explain) does one, in their order.
+    ///
+    /// # Errors
+    /// Failure to start a thread with a loop.
+    pub fn explain_all(
+        self,
+        requests: Vec<RequestToExplain>,
+    ) -> io::Result<Vec<Result<Explanation, String>>> {
+        explain(self.http, requests)
     }
 }
 

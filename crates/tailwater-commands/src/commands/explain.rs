@@ -8,6 +8,7 @@ use tw_app::explain::{
     ExplainedProtocol, Explanation, Line, MailProtocol, MailToExplain, RequestToExplain, Scheme,
     SessionToExplain,
 };
+use tw_app::{Config, Generation};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
@@ -33,15 +34,8 @@ pub fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let subject = subject.ok_or_else(|| {
         format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b, or /a?b)")
     })?;
-    let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_base::Errno::from(&error));
     let Loaded { tree, config, .. } = loaded;
-    // Explaining a single request takes one thread of each pool.
-    let pools: Result<Vec<_>, _> =
-        config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
-    let disks =
-        Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring).into();
-    let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
-    let generation = config.publish(1, disks, &config_thread);
+    let generation = publish(config)?;
     let explanation = match subject {
         Subject::Request(request) => {
             generation.explain(request).map_err(|error| failed("starting a loop", error))??
@@ -52,6 +46,21 @@ pub fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         Subject::Mail(session) => generation.explain_mail(&session)?,
     };
     Ok(shown(&explanation, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
+}
+
+fn failed(what: &str, error: io::Error) -> String {
+    format!("{what} failed ({})", tw_base::Errno::from(&error))
+}
+
+/// Generation of a configuration that no server has. The error says why there is none.
+pub(crate) fn publish(config: Config) -> Result<Generation, String> {
+    // Explaining requests one after the other takes one thread of each pool.
+    let pools: Result<Vec<_>, _> =
+        config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
+    let disks =
+        Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring).into();
+    let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
+    Ok(config.publish(1, disks, &config_thread))
 }
 
 /// Schemes of sessions.
@@ -117,7 +126,7 @@ fn parse_session(rest: &[u8], protocol: ExplainedProtocol) -> Option<SessionToEx
 }
 
 /// Host and port of an authority: neither may be empty, and a port not 0.
-fn host_and_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
+pub(crate) fn host_and_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     // A colon inside of brackets is part of the address.
     let after = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at + 1);
     let colon = authority[after..].iter().position(|byte| *byte == b':').map(|at| after + at);
@@ -161,6 +170,9 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
         port: port.unwrap_or(default_port),
         scheme,
         target: [slash, target].concat(),
+        fields: Vec::new(),
+        body: Vec::new(),
+        is_detailed: false,
     })
 }
 
@@ -252,6 +264,9 @@ mod tests {
                     None => None,
                 },
                 target: target.into(),
+                fields: Vec::new(),
+                body: Vec::new(),
+                is_detailed: false,
             });
             assert_eq!(request, expected, "{url}");
         }

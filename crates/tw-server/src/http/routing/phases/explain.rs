@@ -29,6 +29,7 @@ use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::plan::{Outcome, Phase, Plan, UPSTREAM};
 use crate::http::request::{Request, RequestWire};
+use crate::http::request_body::RequestBody;
 use crate::http::route::Pattern;
 use crate::http::routing::realpath_root;
 use crate::http::start;
@@ -51,7 +52,16 @@ pub struct RequestToExplain {
     pub scheme: Option<Scheme>,
     /// Path and arguments.
     pub target: Vec<u8>,
+    /// Fields of the head beside `Host` and `Connection`.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// Modules say all that they know.
+    pub is_detailed: bool,
 }
+
+/// Extension of a request about which modules say all that they know.
+pub struct DetailedExplanation;
 
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,19 +93,24 @@ impl Explanation {
     }
 }
 
-/// Explains a request by `generation`, which is not in use. Starts a thread with a loop and ends it. The inner error is the
-/// reason why there is nothing to explain.
+/// Explains requests by `generation`, which is not in use. Starts a thread with a loop and ends it. The inner errors are the
+/// reasons why there is nothing to explain.
 pub fn explain(
     generation: GenerationRef,
-    request: RequestToExplain,
-) -> io::Result<Result<Explanation, String>> {
+    requests: Vec<RequestToExplain>,
+) -> io::Result<Vec<Result<Explanation, String>>> {
     let (sender, receiver) = mpsc::channel();
     let event_loop = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
-        // Sending cannot fail: the receiver outlives this thread.
-        let _ = sender.send(explain_here(generation, &request).await);
+        for request in &requests {
+            // Sending cannot fail: the receiver outlives this thread.
+            let _ = sender.send(explain_here(generation.clone(), request).await);
+        }
     })?;
     let ended = event_loop.join();
-    receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))
+    if let Err(ended) = ended {
+        return Err(io::Error::other(format!("the loop ended early: {ended:?}")));
+    }
+    Ok(receiver.iter().collect())
 }
 
 async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> Result<Explanation, String> {
@@ -186,11 +201,23 @@ fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), St
         port if port == r.client().scheme().default_port() => String::new(),
         port => format!(":{port}"),
     };
-    let line = [&*request.method, b" ", &request.target, b" HTTP/1.1\r\nHost: ", &request.host].concat();
-    r.head.push(&[&line, port.as_bytes(), b"\r\nConnection: close\r\n\r\n"].concat());
+    let mut head = [&*request.method, b" ", &request.target, b" HTTP/1.1\r\nHost: ", &request.host].concat();
+    head.extend_from_slice(port.as_bytes());
+    head.extend_from_slice(b"\r\nConnection: close\r\n");
+    for (name, value) in &request.fields {
+        head.extend_from_slice(&[name, &b": "[..], value, b"\r\n"].concat());
+    }
+    head.extend_from_slice(b"\r\n");
+    r.head.push(&head);
     let limits = generation.server(r.route.server).settings.head;
     match r.head.parse(&limits) {
         Ok(Progress::Complete) => {
+            if !request.body.is_empty() {
+                r.body = RequestBody::of_bytes(request.body.clone().into());
+            }
+            if request.is_detailed {
+                r.extensions.put(Rc::new(DetailedExplanation));
+            }
             start::choose_server(r, group);
             Ok(())
         }

@@ -8,10 +8,13 @@ fn explanation(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
         host: host.as_bytes().to_vec(),
         port,
         scheme: None,
+        fields: Vec::new(),
+        body: Vec::new(),
+        is_detailed: false,
         target: target.as_bytes().to_vec(),
     };
     let generation = ConfigThread::start(|| {}).unwrap().publish(generation(conf));
-    match explain(generation, request).unwrap() {
+    match explain(generation, vec![request]).unwrap().remove(0) {
         Ok(explanation) => {
             explanation.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect()
         }
