@@ -1,10 +1,12 @@
 //! Invariants for the firewall. The input is a text of rules, and behind the first zero byte a target, a media type and a body with zero bytes
-//! between them. Rules compile or name their place. Known rules with every transformation find the same whether values
-//! are remembered or not.
+//! between them. Rules compile or name their place. Rules find the same whether values are remembered or not, whether their phase
+//! is interrupted or not, and with the filter or without it.
 
 use std::sync::{Arc, OnceLock};
 
-use tw_waf::{Connection, Files, Memo, Phase, RuleSet, Source, Store, Transaction};
+use tw_waf::{
+    Connection, Files, Memo, Phase, PhaseProgress, RecordTime, RuleSet, Source, Store, Transaction,
+};
 
 struct NoFiles;
 
@@ -51,10 +53,35 @@ fn known() -> &'static Arc<RuleSet> {
     })
 }
 
+/// Course of a request under rules.
+#[derive(Clone, Copy)]
+enum Course {
+    /// Every phase in a row.
+    Whole,
+    /// Every phase is interrupted after each step, and ended by a thread with time.
+    Interrupted,
+    /// Every rule compares every value, and has lines about it.
+    Traced,
+}
+
+fn run_phase(transaction: &mut Transaction, phase: Phase, memo: &mut Memo, course: Course) {
+    if matches!(course, Course::Interrupted) {
+        for _ in 0..100 {
+            if matches!(transaction.run_within(phase, memo, &mut || true), PhaseProgress::Done(_)) {
+                return;
+            }
+        }
+    }
+    transaction.run(phase, memo);
+}
+
 /// Ids that match.
-fn run(rules: &Arc<RuleSet>, memo: &mut Memo, input: &[u8]) -> Vec<u64> {
+fn run(rules: &Arc<RuleSet>, memo: &mut Memo, input: &[u8], course: Course) -> Vec<u64> {
     let mut parts = input.splitn(3, |byte| *byte == 0);
     let mut transaction = Transaction::new(rules.clone(), Arc::new(Store::default()));
+    if matches!(course, Course::Traced) {
+        transaction.start_trace();
+    }
     transaction.set_connection(&Connection {
         client: "127.0.0.1",
         client_port: 1,
@@ -69,12 +96,13 @@ fn run(rules: &Arc<RuleSet>, memo: &mut Memo, input: &[u8]) -> Vec<u64> {
     transaction.set_request_line(b"POST", parts.next().unwrap_or_default(), b"HTTP/1.1");
     transaction.add_request_header(b"Content-Type", parts.next().unwrap_or_default());
     transaction.end_request_headers();
-    transaction.run(Phase::RequestHeaders, memo);
+    run_phase(&mut transaction, Phase::RequestHeaders, memo, course);
     let body = parts.next().unwrap_or_default();
     transaction.set_request_body(body, body.len() as u64);
-    transaction.run(Phase::RequestBody, memo);
-    transaction.run(Phase::Logging, memo);
-    assert!(transaction.audit_record("now").ends_with(b"\n"));
+    run_phase(&mut transaction, Phase::RequestBody, memo, course);
+    run_phase(&mut transaction, Phase::Logging, memo, course);
+    let time = RecordTime { local: "now", iso8601: "now" };
+    assert!(transaction.audit_record(time).ends_with(b"\n"));
     for message in transaction.messages() {
         assert!(!transaction.log_line(message).to_string().contains('\n'));
     }
@@ -86,11 +114,19 @@ pub(crate) fn check(data: &[u8]) {
     let (rules, input) = data.split_at(at);
     let input = input.get(1..).unwrap_or_default();
     match compile(rules) {
-        Ok(rules) => drop(run(&Arc::new(rules), &mut Memo::default(), input)),
+        Ok(rules) => {
+            let rules = Arc::new(rules);
+            let courses = [Course::Whole, Course::Interrupted, Course::Traced];
+            let [whole, interrupted, traced] =
+                courses.map(|course| run(&rules, &mut Memo::default(), input, course));
+            assert_eq!(whole, interrupted);
+            assert_eq!(whole, traced);
+        }
         Err(error) => assert!(error.place.line >= 1 || error.place.file.is_empty(), "{error}"),
     }
     let mut memo = Memo::default();
-    let first = run(known(), &mut memo, input);
-    assert_eq!(first, run(known(), &mut memo, input));
-    assert_eq!(first, run(known(), &mut Memo::default(), input));
+    let first = run(known(), &mut memo, input, Course::Whole);
+    assert_eq!(first, run(known(), &mut memo, input, Course::Whole));
+    assert_eq!(first, run(known(), &mut memo, input, Course::Interrupted));
+    assert_eq!(first, run(known(), &mut Memo::default(), input, Course::Traced));
 }

@@ -118,7 +118,7 @@ impl Store {
             }
             let values = shard.entry(key).or_default();
             values.retain(|kept| kept.expires > now);
-            if let Some(kept) = values.iter_mut().find(|kept| *kept.name == *name) {
+            if let Some(kept) = values.iter_mut().find(|kept| kept.name.eq_ignore_ascii_case(name)) {
                 change(&mut kept.value);
             } else if values.len() < VALUES_MAX {
                 let mut value = Vec::new();
@@ -132,7 +132,7 @@ impl Store {
     pub(crate) fn expire(&self, variable: Variable, key: &[u8], name: &[u8], now: u64, seconds: u64) {
         self.with(variable, key, |shard, key| {
             let values = shard.get_mut(&key).into_iter().flatten();
-            for kept in values.filter(|kept| *kept.name == *name) {
+            for kept in values.filter(|kept| kept.name.eq_ignore_ascii_case(name)) {
                 kept.expires = now.saturating_add(seconds);
             }
         });
@@ -142,7 +142,7 @@ impl Store {
     pub(crate) fn remove(&self, variable: Variable, key: &[u8], name: &[u8]) {
         self.with(variable, key, |shard, key| {
             if let Some(values) = shard.get_mut(&key) {
-                values.retain(|kept| *kept.name != *name);
+                values.retain(|kept| !kept.name.eq_ignore_ascii_case(name));
             }
         });
     }

@@ -26,10 +26,13 @@ mod transform;
 mod variable;
 
 pub use collection::Store;
-pub use engine::{BodyCheck, Connection, Message, Phase, Severity, Transaction, Verdict, VerdictAction};
+pub use engine::{
+    BodyCheck, Connection, Message, Phase, PhaseProgress, RecordTime, Severity, Transaction, Verdict,
+    VerdictAction,
+};
 pub use filter::Memo;
-pub use ruleset::RuleSet;
-pub use seclang::settings::{AuditLogType, LimitAction, Mode, Settings};
+pub use ruleset::{RuleMatches, RuleSet};
+pub use seclang::settings::{AuditLogFormat, AuditLogType, LimitAction, Mode, Settings};
 pub use seclang::{Files, Place, RuleError, Source};
 
 tw_base::limits! {
@@ -39,7 +42,10 @@ tw_base::limits! {
     use operator::LIMITS;
     use filter::LIMITS;
     use engine::LIMITS;
+    use engine::AUDIT_LIMITS;
     use engine::MESSAGE_LIMITS;
+    use engine::PHASE_LIMITS;
+    use engine::TRACE_LIMITS;
     use collection::LIMITS;
     use body::multipart::LIMITS;
     use seclang::directive::LIMITS;

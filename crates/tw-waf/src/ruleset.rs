@@ -30,8 +30,21 @@ pub struct RuleSet {
     pub(crate) phases: [PhaseRules; PHASES],
     /// Rules that `ctl` removes, by the place of the action.
     pub(crate) removals: Vec<Removal>,
+    /// True if a rule reads the whole request as one value.
+    pub(crate) reads_full_request: bool,
     /// Matches of each rule.
     counts: Vec<Counter>,
+}
+
+/// Matches of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleMatches {
+    /// Id of the rule.
+    pub id: u64,
+    /// Paranoia level of the Core Rule Set that a tag of the rule names; 0 if none does.
+    pub paranoia_level: u8,
+    /// Matches since the rules were compiled.
+    pub count: u64,
 }
 
 /// Rules of one phase.
@@ -73,8 +86,9 @@ impl RuleSet {
         EMPTY.clone()
     }
 
-    fn of(parsed: Parsed) -> Result<Self, RuleError> {
+    fn of(mut parsed: Parsed) -> Result<Self, RuleError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        parsed.apply_updates()?;
         let Parsed { settings, names, mut rules, markers, .. } = parsed;
         rules.iter_mut().for_each(Rule::note_use_of_match);
         let removals = removals(&rules);
@@ -87,7 +101,8 @@ impl RuleSet {
         };
         let counts = rules.iter().map(|_| Counter::new()).collect();
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, settings, names, rules, phases, removals, counts })
+        let reads_full_request = rules.iter().flat_map(Rule::chain).any(Rule::reads_full_request);
+        Ok(Self { number, settings, names, rules, phases, removals, reads_full_request, counts })
     }
 
     /// Settings.
@@ -115,13 +130,14 @@ impl RuleSet {
         self.phases.iter().skip(2).take(2).any(|phase| !phase.rules.is_empty())
     }
 
-    /// Ids of rules that have matched, and how often.
-    pub fn matches(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.rules
-            .iter()
-            .zip(&self.counts)
-            .map(|(rule, count)| (rule.id, count.value()))
-            .filter(|(_, count)| *count > 0)
+    /// Matches of all rules with an id.
+    pub fn matches(&self) -> impl Iterator<Item = RuleMatches> + '_ {
+        let of = |(rule, count): (&Rule, &Counter)| RuleMatches {
+            id: rule.id,
+            paranoia_level: rule.paranoia_level,
+            count: count.value(),
+        };
+        self.rules.iter().zip(&self.counts).map(of).filter(|rule| rule.id > 0)
     }
 
     /// Counts a match.

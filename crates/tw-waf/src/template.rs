@@ -43,6 +43,10 @@ impl Template {
             }
             parts.push(value(behind.get(2..end).unwrap_or_default(), names)?);
             rest = behind.get(end + 1..).unwrap_or_default();
+            // A percent sign behind the brace belongs to the value, as in ModSecurity.
+            if rest.starts_with(b"%") && !rest.starts_with(b"%{") {
+                rest = rest.get(1..).unwrap_or_default();
+            }
         }
         fixed.extend_from_slice(rest);
         if parts.is_empty() {
@@ -70,6 +74,18 @@ impl Template {
             Self::Fixed(_) => false,
             Self::Parts(parts) => parts.iter().any(is_match),
         }
+    }
+
+    /// Variables whose values are in the text.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = Variable> + '_ {
+        let parts = match self {
+            Self::Fixed(_) => &[][..],
+            Self::Parts(parts) => parts,
+        };
+        parts.iter().filter_map(|part| match part {
+            TemplatePart::Value(target) => Some(target.variable),
+            TemplatePart::Text(_) | TemplatePart::Tx(_) => None,
+        })
     }
 
     /// Bytes of the text, if there are no values in it.

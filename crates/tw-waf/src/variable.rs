@@ -36,6 +36,7 @@ variables! {
     ArgsCombinedSize "ARGS_COMBINED_SIZE" Single,
     AuthType "AUTH_TYPE" Single,
     Duration "DURATION" Single,
+    Env "ENV" Collection,
     Files "FILES" Collection,
     FilesNames "FILES_NAMES" Collection,
     FilesSizes "FILES_SIZES" Collection,
@@ -176,6 +177,7 @@ impl Variable {
                 | Self::Rule
                 | Self::HighestSeverity
                 | Self::Duration
+                | Self::Env
         ) || self.is_persistent()
     }
 

@@ -7,7 +7,7 @@ mod waf;
 
 /// Some seconds without optimisation.
 const MUTATIONS: Mutations<'_> =
-    Mutations { count: 3000, alphabet: b"\x00\x01\x7f\x80\xff\"'\\\n%+;=&:<>{}[]()a1" };
+    Mutations { count: 1500, alphabet: b"\x00\x01\x7f\x80\xff\"'\\\n%+;=&:<>{}[]()a1" };
 
 #[test]
 fn rules_and_requests() {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tw_waf::{Connection, Files, Memo, Phase, RuleSet, Source, Store, Transaction, VerdictAction};
+use tw_waf::{
+    Connection, Files, Memo, Phase, PhaseProgress, RuleSet, Source, Store, Transaction, VerdictAction,
+};
 
 struct NoFiles;
 
@@ -148,7 +150,9 @@ fn bodies_are_parsed_as_rules_choose() {
     assert_eq!(ids(&run(&set, &mut memo, "/", &json, r#"{"a": [1, "x"]}"#)), [2]);
     assert_eq!(ids(&run(&set, &mut memo, "/", &json, "{")), [3]);
     assert_eq!(ids(&run(&set, &mut memo, "/", &form, "a=raw")), [4]);
-    assert_eq!(ids(&run(&set, &mut memo, "/", &[], "raw")), Vec::<u64>::new());
+    // A body that no parser reads is one value, so that no media type hides it from rules.
+    assert_eq!(ids(&run(&set, &mut memo, "/", &[], "raw")), [4]);
+    assert_eq!(ids(&run(&set, &mut memo, "/", &json, "[\"raw\"]")), Vec::<u64>::new());
 }
 
 #[test]
@@ -157,4 +161,183 @@ fn detection_decides_nothing() {
     let transaction = run(&set, &mut Memo::default(), "/?a=1", &[], "");
     assert_eq!(ids(&transaction), [1]);
     assert_eq!(transaction.verdict(), None);
+}
+
+/// Rules with every kind of condition: filtered, negated, chained, counted, with values of `TX`, with effects.
+const MIXED: &str =
+    "SecRule ARGS \"@rx (?i)evil\" \"id:1,phase:2,pass,setvar:tx.score=+5,t:urlDecodeUni,t:lowercase\"
+     SecRule ARGS_NAMES \"!@rx ^[a-z]+$\" \"id:2,phase:2,pass\"
+     SecRule ARGS:a \"@contains x\" \"id:3,phase:2,pass,chain,capture\"
+       SecRule ARGS:b \"@rx ^(y)(.*)$\" \"capture,setvar:tx.rest=%{TX.2}\"
+     SecRule &ARGS \"@gt 2\" \"id:4,phase:2,pass\"
+     SecRule TX:score \"@ge 10\" \"id:5,phase:2,pass,skipAfter:END\"
+     SecRule REQUEST_URI|REQUEST_HEADERS \"@pm evil bad\" \"id:6,phase:2,pass\"
+     SecMarker END
+     SecRule TX:rest \"@streq z\" \"id:7,phase:2,deny\"
+     SecRule QUERY_STRING \"@validateByteRange 32-126\" \"id:8,phase:2,pass,multiMatch,t:none,t:urlDecode\"";
+
+const TARGETS: [&str; 6] = [
+    "/?a=x&b=yz",
+    "/?a=evil&c=EVIL&d=%65vil",
+    "/bad?a=x&b=yy&C1=2",
+    "/?q=%00&a=x",
+    "/",
+    "/?long=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaevil",
+];
+
+fn started(rules: &Arc<RuleSet>, target: &str) -> Transaction {
+    let mut transaction = Transaction::new(rules.clone(), Arc::new(Store::default()));
+    transaction.set_request_line(b"GET", target.as_bytes(), b"HTTP/1.1");
+    transaction.end_request_headers();
+    transaction
+}
+
+#[test]
+fn interrupted_phase_finds_what_one_in_a_row_finds() {
+    let set = compile(MIXED);
+    for target in TARGETS {
+        let mut whole = started(&set, target);
+        let verdict = whole.run(Phase::RequestBody, &mut Memo::default());
+        let mut parts = started(&set, target);
+        let mut memo = Memo::default();
+        let mut count = 0;
+        let ended = loop {
+            match parts.run_within(Phase::RequestBody, &mut memo, &mut || true) {
+                PhaseProgress::Done(verdict) => break verdict,
+                PhaseProgress::Interrupted => count += 1,
+            }
+            // A step that is too long for a loop is left to a thread with time.
+            if count > 50 {
+                break parts.run(Phase::RequestBody, &mut Memo::default());
+            }
+        };
+        assert!(count > 0, "{target}");
+        assert_eq!((ids(&parts), ended), (ids(&whole), verdict), "{target}");
+    }
+}
+
+#[test]
+fn trace_shows_all_and_changes_nothing() {
+    let set = compile(MIXED);
+    for target in TARGETS {
+        let mut plain = started(&set, target);
+        let verdict = plain.run(Phase::RequestBody, &mut Memo::default());
+        let mut traced = started(&set, target);
+        traced.start_trace();
+        assert_eq!(traced.run(Phase::RequestBody, &mut Memo::default()), verdict, "{target}");
+        assert_eq!(ids(&traced), ids(&plain), "{target}");
+        assert!(
+            traced
+                .trace()
+                .contains("(Rule: 1) Executing operator \"Rx\" with param \"(?i)evil\" against ARGS.")
+        );
+    }
+    let mut traced = started(&set, TARGETS[0]);
+    traced.start_trace();
+    traced.run(Phase::RequestBody, &mut Memo::default());
+    for line in [
+        " Target value: \"x\" (Variable: ARGS:a)",
+        "Saving variable: TX:rest with value: z",
+        " Running action deny",
+    ] {
+        assert!(traced.trace().contains(line), "{line} in {}", traced.trace());
+    }
+}
+
+#[test]
+fn rules_are_changed_wherever_their_directives_stand() {
+    for (rules, target, expected) in [
+        ("SecRuleRemoveById 1\nSecRule ARGS \"@eq 1\" \"id:1,phase:1,pass\"", "/?a=1", &[][..]),
+        (
+            "SecRule ARGS \"@eq 1\" \"id:1,phase:1,pass\"\nSecRuleRemoveById 1\nSecRule ARGS \"@eq 2\" \"id:1,phase:1,pass\"",
+            "/?a=2",
+            &[1],
+        ),
+        ("SecRuleRemoveByTag mine\nSecRule ARGS \"@eq 1\" \"id:1,phase:1,pass,tag:mine\"", "/?a=1", &[]),
+        ("SecRuleUpdateTargetById 1 !ARGS:a\nSecRule ARGS \"@eq 1\" \"id:1,phase:1,pass\"", "/?a=1", &[]),
+        (
+            "SecRuleUpdateActionById 1 nolog,noauditlog\nSecRule ARGS \"@eq 1\" \"id:1,phase:1,pass\"",
+            "/?a=1",
+            &[],
+        ),
+        (
+            "SecRule ARGS \"@eq 1\" \"id:1,phase:1,pass,chain\"\nSecRule ARGS:b \"@eq 2\" \"status:418\"\nSecRuleUpdateActionById 1:1 t:length",
+            "/?a=1&b=22",
+            &[1],
+        ),
+    ] {
+        let set = compile(rules);
+        assert_eq!(ids(&run(&set, &mut Memo::default(), target, &[], "")), expected, "{rules}");
+    }
+}
+
+#[test]
+fn variables_have_the_values_of_the_request() {
+    let body = "a=1";
+    let fields = [
+        ("Host", "Example.org:8080"),
+        ("Authorization", "Basic QWxhZGRpbjpvcGVu"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ];
+    for (target, expected) in [
+        ("SERVER_NAME", "Example.org"),
+        ("REMOTE_USER", "Aladdin"),
+        ("AUTH_TYPE", "Basic"),
+        ("PATH_INFO", "/x y"),
+        ("REQUEST_BODY", "a=1"),
+        ("REQUEST_BODY_LENGTH", "3"),
+        ("MODSEC_BUILD", "030014000"),
+        ("FULL_REQUEST_LENGTH", "114"),
+        ("RULE:id", "1"),
+        ("RULE:msg", "text 1"),
+        ("ENV:name", "value"),
+        ("SESSIONID", "s1"),
+    ] {
+        let set = compile(&format!(
+            "SecAction \"id:9,phase:1,pass,nolog,setenv:name=value,setsid:s1\"
+             SecRule {target} \"@streq {expected}\" \"id:1,phase:2,pass,msg:'text %{{ARGS.a}}'\""
+        ));
+        let transaction = run(&set, &mut Memo::default(), "/x%20y", &fields, body);
+        assert_eq!(ids(&transaction), [1], "{target}");
+    }
+}
+
+#[test]
+fn odd_rules_are_refused_with_their_place() {
+    for (rules, message) in [
+        ("SecRule ARGS @rx", "no id"),
+        ("SecRule ARGS", "two or three arguments"),
+        ("SecRule ARGS|NOTHING \"@rx a\" \"id:1\"", "\"NOTHING\" is not supported"),
+        ("SecRule ARGS \"@nothing a\" \"id:1\"", "unknown operator"),
+        ("SecRule ARGS \"@rx (\" \"id:1\"", "unclosed group"),
+        ("SecRule ARGS \"@rx a++\" \"id:1\"", "possessive"),
+        ("SecRule ARGS \"@pm\" \"id:1\"", "no phrases"),
+        ("SecRule ARGS \"@ipMatch 10.0.0.0/33\" \"id:1\"", "invalid address"),
+        ("SecRule ARGS \"@validateByteRange 1-300\" \"id:1\"", "invalid range of bytes"),
+        ("SecRule ARGS \"@rx a\" \"id:0\"", "no id"),
+        ("SecRule ARGS \"@rx a\" \"id:x\"", "invalid number"),
+        ("SecRule ARGS \"@rx a\" \"id:1,phase:6\"", "invalid phase"),
+        ("SecRule ARGS \"@rx a\" \"id:1,phase:logging,status:20\"", "invalid status"),
+        ("SecRule ARGS \"@rx a\" \"id:1,severity:9\"", "invalid severity"),
+        ("SecRule ARGS \"@rx a\" \"id:1,setvar:nothing.a=1\"", "unknown collection"),
+        ("SecRule ARGS \"@rx a\" \"id:1,expirevar:tx.a=1\"", "can expire"),
+        ("SecRule ARGS \"@rx a\" \"id:1,ctl:nothing=1\"", "is not supported"),
+        ("SecRule ARGS \"@rx a\" \"id:1,ctl:requestBodyProcessor=YAML\"", "unknown processor"),
+        ("SecRule ARGS \"@rx a\" \"id:1,msg:'%{NOTHING}'\"", "\"NOTHING\" is not supported"),
+        ("SecRule ARGS \"@rx a\" \"id:1,msg:'open\"", "unterminated"),
+        ("SecRule XML:/a/b \"@rx a\" \"id:1\"", "of XML only"),
+        ("SecRule ARGS \"@rx a\" \"id:1,skipAfter:END\"\nSecMarker OTHER", "no marker"),
+        ("SecRuleUpdateActionById 1:1 pass\nSecRule ARGS \"@rx a\" \"id:1\"", "the chain is shorter"),
+        ("SecDefaultAction \"phase:1,log\"", "no disruptive action"),
+        ("SecDefaultAction \"phase:1,deny,id:1\"", "are defaults"),
+        ("SecRequestBodyLimit many", "invalid number"),
+        ("SecArgumentSeparator ab", "one character"),
+        ("SecAuditLogRelevantStatus (", "SecAuditLogRelevantStatus"),
+    ] {
+        let text: Arc<[u8]> = Arc::from(format!("\n{rules}").as_bytes());
+        let source = Source { file: Arc::from("odd.conf"), line: 1, text };
+        let error = RuleSet::compile(&[source], &mut NoFiles).map(drop).unwrap_err();
+        assert!(error.to_string().contains(message), "{rules}: {error}");
+        assert!(error.place.line >= 2 && &*error.place.file == "odd.conf", "{rules}: {error}");
+    }
 }

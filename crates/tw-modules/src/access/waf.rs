@@ -4,11 +4,13 @@
 //! ```text
 //! rule_files  texts of rules and their files      inspection  one request under the rules, and memory for the next
 //! request     head and body of the request        response    head and body of the response
-//! report      error log, audit log, variables, `--explain`
+//! report      error log, counters, variables, `--explain`
+//! audit_log   records of requests
 //! ```
-//! The engine is `tw-waf`. Heads are checked on the loop. Long ones, and bodies longer than [`INLINE_BODY_MAX`],
-//! are checked by a thread of the pool.
+//! The engine is `tw-waf`. Rules run on the loop as long as its turn has time for them, and the rest in a thread of the pool. Bodies longer than
+//! [`INLINE_BODY_MAX`] are parsed and checked there from the beginning.
 
+mod audit_log;
 mod inspection;
 mod report;
 mod request;
@@ -16,23 +18,23 @@ mod response;
 mod rule_files;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use tw_base::{Counter, FatalMutex, Limit};
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
-use tw_core::log::SinkRef;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Phase, Plan};
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
-use tw_waf::{AuditLogType, RuleSet, Source, Store};
+use tw_waf::{RuleMatches, RuleSet, Source, Store};
 
+use self::audit_log::AuditLog;
 use self::rule_files::RawRules;
+use crate::shared::turn_queue::{self, TurnLimits, TurnQueue};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -42,13 +44,19 @@ tw_base::limits! {
 
     use tw_waf::LIMITS;
     use inspection::LIMITS;
-    /// Bytes of values of a head whose firewall rules run on the loop.
+    use audit_log::LIMITS;
+    /// Rules of the firewall whose matches are counted one by one in the metrics.
+    const RULES_COUNTED_MAX: usize = 1024, count, "matches of the others, those with the largest ids, are added up as rule \"other\"";
+    /// Bytes of values of a request whose firewall rules run on the loop, as long as its turn has time for them.
     ///
-    /// The values take about twice the bytes of the head. The Core Rule Set takes 0.1 µs for each byte of ordinary text that is new to the
-    /// thread, and up to 0.9 µs where each byte looks like an attack.
-    const INLINE_MAX: usize = 4 << 10, bytes, "the rules run in a thread of the pool";
+    /// The values take about twice the bytes of the head. A rule that the firewall cannot leave out reads all values that it names in one step.
+    const INLINE_MAX: usize = 16 << 10, bytes, "the rules run in a thread of the pool";
     /// Bytes of a body whose firewall rules run on the loop.
     const INLINE_BODY_MAX: usize = 1 << 10, bytes, "the rules run in a thread of the pool";
+    /// Requests for which the firewall waits for a thread of the pool.
+    constant count turn_queue::WAITING_MAX, "503 with Retry-After; the error log says so";
+    /// Requests of one client for which the firewall waits for a thread of the pool.
+    constant count turn_queue::WAITING_OF_CLIENT_MAX, "503 with Retry-After; the error log says so";
 }
 
 /// Directives as written.
@@ -69,20 +77,22 @@ pub(crate) struct Waf {
     transaction_id: Option<Template>,
     uses_error_log: bool,
     shared: Arc<Shared>,
-    /// `$time_iso8601`, for the audit log.
-    time: Template,
+    /// `$time_iso8601` and `$time_local`, for the audit log.
+    times: [Template; 2],
 }
 
 /// Rules with their audit log.
 struct CompiledRules {
     rules: Arc<RuleSet>,
-    audit_log: Option<SinkRef>,
+    audit_log: Option<AuditLog>,
 }
 
 /// State that outlives configurations: collections of rules, and counters.
-#[derive(Default)]
 struct Shared {
     store: Arc<Store>,
+    /// Turns of requests whose rules run in the pool: as many at once as the machine has processors, so that their
+    /// work takes neither all threads of the pool nor too much time from the loops.
+    turns: Arc<TurnQueue>,
     passed: Counter,
     detected: Counter,
     blocked: Counter,
@@ -150,12 +160,19 @@ impl Settings<Http> for Waf {
         Metric {
             name: "modsecurity_rule_matches_total",
             kind: MetricKind::Counter,
-            labels: &["rule"],
-            doc: "Matches of rules of the firewall since their configuration was loaded, by id. Rules that have never matched are left out.",
+            labels: &["rule", "paranoia_level"],
+            doc: "Matches of rules of the firewall since their configuration was loaded, by id, and by the paranoia level that a tag of the rule names (0 if none does). Rules that have never matched are left out.",
             read: |scrape, out| {
                 for shared in scrape.shared_objects::<Shared>() {
-                    for (id, count) in shared.matches() {
-                        out.value(&[&id.to_string()], count);
+                    let matches = shared.matches();
+                    for (id, rule) in
+                        matches.iter().take(RULES_COUNTED_MAX).filter(|(_, rule)| rule.count > 0)
+                    {
+                        out.value(&[&id.to_string(), &rule.paranoia_level.to_string()], rule.count);
+                    }
+                    let others: u64 = matches.values().skip(RULES_COUNTED_MAX).map(|rule| rule.count).sum();
+                    if others > 0 {
+                        out.value(&["other", "0"], others);
                     }
                 }
             },
@@ -165,7 +182,7 @@ impl Settings<Http> for Waf {
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let shared = match outer {
             Some(outer) => outer.shared.clone(),
-            None => cx.keep(b"waf", |_| true, Shared::default),
+            None => cx.keep(b"waf", |_| true, Shared::new),
         };
         let sources = outer.map_or_else(|| Arc::from([]), |outer| outer.sources.clone());
         let (sources, rules) = if raw.rules.is_empty() {
@@ -173,7 +190,7 @@ impl Settings<Http> for Waf {
         } else {
             let (sources, rules) = rule_files::compile(&sources, &raw.rules, cx)?;
             shared.add(&rules);
-            let audit_log = audit_log(&rules, &raw.rules, cx)?;
+            let audit_log = AuditLog::resolve(&rules, &raw.rules, cx)?;
             (sources, Some(Arc::new(CompiledRules { rules, audit_log })))
         };
         let transaction_id = match raw.transaction_id.take() {
@@ -187,12 +204,19 @@ impl Settings<Http> for Waf {
             transaction_id,
             uses_error_log: raw.uses_error_log.or(outer.map(|outer| outer.uses_error_log), true),
             shared,
-            time: cx.own_template("$time_iso8601")?,
+            times: [cx.own_template("$time_iso8601")?, cx.own_template("$time_local")?],
         })
     }
 
     fn are_shared(&self) -> bool {
         true
+    }
+
+    fn reach(&self, _core: &Location, reach: &mut Reach) {
+        let rules = self.rules.as_ref().filter(|_| self.is_on);
+        if let Some(log) = rules.and_then(|rules| rules.audit_log.as_ref()) {
+            log.declare(reach);
+        }
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -206,22 +230,24 @@ impl Settings<Http> for Waf {
     }
 }
 
-/// Sink of the audit log, if the rules write one.
-fn audit_log(rules: &RuleSet, raw: &[RawRules], cx: &mut Resolve<'_>) -> Result<Option<SinkRef>, ConfError> {
-    let settings = rules.settings();
-    let Some(name) = &settings.audit_log else { return Ok(None) };
-    if settings.audit_log_type == AuditLogType::Concurrent {
-        let error = ConfError::new("\"SecAuditLogType Concurrent\" is not supported: use \"Serial\"");
-        return Err(match raw.last() {
-            Some(last) => error.at(last.word().span),
-            None => error,
-        });
-    }
-    let path: PathBuf = OsString::from_vec(cx.full_path(name.as_bytes())).into();
-    Ok(Some(cx.sink(&path)))
-}
-
 impl Shared {
+    fn new() -> Self {
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+        let limits = TurnLimits {
+            at_once,
+            waiting: turn_queue::WAITING_MAX,
+            waiting_of_client: turn_queue::WAITING_OF_CLIENT_MAX,
+        };
+        Self {
+            store: Arc::default(),
+            turns: Arc::new(TurnQueue::new(limits)),
+            passed: Counter::new(),
+            detected: Counter::new(),
+            blocked: Counter::new(),
+            sets: FatalMutex::default(),
+        }
+    }
+
     fn add(&self, rules: &Arc<RuleSet>) {
         let mut sets = self.sets.lock();
         sets.retain(|set| set.strong_count() > 0);
@@ -230,12 +256,12 @@ impl Shared {
         }
     }
 
-    /// Matches of all rules by their ids.
-    fn matches(&self) -> BTreeMap<u64, u64> {
-        let mut counts = BTreeMap::new();
+    /// Matches of all rules by their ids, also of those that have never matched.
+    fn matches(&self) -> BTreeMap<u64, RuleMatches> {
+        let mut counts: BTreeMap<u64, RuleMatches> = BTreeMap::new();
         for set in self.sets.lock().iter().filter_map(Weak::upgrade) {
-            for (id, count) in set.matches() {
-                *counts.entry(id).or_default() += count;
+            for rule in set.matches() {
+                counts.entry(rule.id).and_modify(|known| known.count += rule.count).or_insert(rule);
             }
         }
         counts

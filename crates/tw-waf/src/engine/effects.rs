@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::evaluate::Evaluated;
-use super::message::Message;
+use super::message::{Message, MessageTexts};
 use super::values::TxValue;
-use super::{Allowed, MESSAGES_MAX, Transaction, Verdict, VerdictAction};
+use super::{Allowed, COMPUTED_MAX, MESSAGES_MAX, Transaction, Verdict, VerdictAction};
 use crate::operator::number;
 use crate::ruleset::RuleSet;
 use crate::seclang::action::{AllowScope, Change, Control, Disruptive, Effect, VarName};
@@ -20,18 +20,35 @@ impl Transaction {
             match effect {
                 Effect::SetVar(Variable::Tx, name, change) => self.set_tx(name, change),
                 Effect::SetVar(variable, VarName::Computed(name), change) => {
-                    let name = self.expand(name).to_ascii_lowercase();
+                    let name = self.expand(name);
                     self.set_kept(*variable, &name, change);
                 }
                 Effect::ExpireVar(variable, name, seconds) => {
-                    let name = self.expand(name).to_ascii_lowercase();
+                    let name = self.expand(name);
                     let seconds = u64::try_from(number(&self.expand(seconds))).unwrap_or(0);
                     if let Some(key) = self.key(*variable) {
                         self.store.expire(*variable, &key, &name, self.time, seconds);
                     }
                 }
+                Effect::SetEnv(name, value) => {
+                    let (name, value) = (self.expand(name), self.expand(value));
+                    self.set_environment(name, value);
+                }
                 Effect::SetVar(..) | Effect::InitCollection(..) | Effect::Control(_) => {}
             }
+        }
+    }
+
+    fn set_environment(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        if self.trace.is_some() {
+            let [shown_name, shown_value] =
+                [&name, &value].map(|text| String::from_utf8_lossy(text).into_owned());
+            self.note(format_args!("Setting environment variable: {shown_name} to {shown_value}"));
+        }
+        if let Some((_, known)) = self.environment.iter_mut().find(|(known, _)| *known == name) {
+            *known = value;
+        } else if self.environment.len() < COMPUTED_MAX {
+            self.environment.push((name, value));
         }
     }
 
@@ -39,8 +56,8 @@ impl Transaction {
         let (number, computed) = match name {
             VarName::Tx(number) => (Some(*number), Vec::new()),
             VarName::Computed(name) => {
-                let name = self.expand(name).to_ascii_lowercase();
-                (self.rules.names.find(&name), name)
+                let name = self.expand(name);
+                (self.rules.names.find(&name.to_ascii_lowercase()), name)
             }
         };
         let old = match number {
@@ -55,10 +72,23 @@ impl Transaction {
             Change::Add(template) => Some(TxValue::Number(old.saturating_add(self.number_of(template)))),
             Change::Subtract(template) => Some(TxValue::Number(old.saturating_sub(self.number_of(template)))),
         };
+        if self.trace.is_some() {
+            self.note_tx(number, &computed, value.as_ref());
+        }
         match number {
             Some(number) => self.values.set_tx(number, value),
             None => self.values.set_computed(&computed, value),
         }
+    }
+
+    fn note_tx(&mut self, number: Option<u16>, computed: &[u8], value: Option<&TxValue>) {
+        let rules = self.rules.clone();
+        let name = number.and_then(|number| rules.names.list().get(usize::from(number)));
+        let mut text = Vec::new();
+        if let Some(value) = value {
+            value.push(&mut text);
+        }
+        self.note_stored("TX", name.map_or(computed, |name| name), value.map(|_| &*text));
     }
 
     fn number_of(&self, template: &Template) -> i64 {
@@ -68,8 +98,10 @@ impl Transaction {
         }
     }
 
-    fn key(&self, variable: Variable) -> Option<Vec<u8>> {
-        self.collections.iter().find(|(known, _)| *known == variable).map(|(_, key)| key.clone())
+    pub(super) fn key(&self, variable: Variable) -> Option<Vec<u8>> {
+        let known = self.collections.iter().find(|(known, _)| *known == variable).map(|(_, key)| key.clone());
+        // There is one global collection, whether it was initialized or not.
+        known.or_else(|| (variable == Variable::Global).then(Vec::new))
     }
 
     fn set_kept(&mut self, variable: Variable, name: &[u8], change: &Change) {
@@ -90,6 +122,14 @@ impl Transaction {
             }
             Change::Unset => self.store.remove(variable, &key, name),
         }
+        if self.trace.is_some() {
+            let values = self.store.values(variable, &key, self.time);
+            let value = values
+                .into_iter()
+                .find(|(known, _)| known.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value);
+            self.note_stored(variable.name(), name, value.as_deref());
+        }
     }
 
     /// Actions of a rule whose whole chain has matched.
@@ -107,10 +147,15 @@ impl Transaction {
                     Effect::InitCollection(variable, key) => {
                         let key = self.expand(key);
                         self.collections.retain(|(known, _)| known != variable);
+                        match variable {
+                            Variable::Session => drop(self.values.set(Variable::SessionId, &key)),
+                            Variable::User => drop(self.values.set(Variable::UserId, &key)),
+                            _ => {}
+                        }
                         self.collections.push((*variable, key));
                     }
                     Effect::Control(control) => self.control(rules, control, (number, link, place)),
-                    Effect::SetVar(..) | Effect::ExpireVar(..) => {}
+                    Effect::SetVar(..) | Effect::ExpireVar(..) | Effect::SetEnv(..) => {}
                 }
             }
         }
@@ -118,13 +163,44 @@ impl Transaction {
         if let Some(severity) = actions.severity {
             self.highest_severity = self.highest_severity.min(severity);
         }
+        if self.trace.is_some() {
+            if let Some(message) = &message {
+                let text = String::from_utf8_lossy(message).into_owned();
+                self.note(format_args!("Saving msg: {text}"));
+            }
+            for tag in &head.actions.tags {
+                self.note(format_args!("Rule tag: {tag}"));
+            }
+            if head.actions.log == Some(true) {
+                self.note(format_args!("Running action: log"));
+            }
+        }
         let action = self.decide(head);
+        if let (Some(disruptive), true) = (&head.actions.disruptive, self.trace.is_some()) {
+            let name = disruptive.word();
+            match self.is_enforcing() {
+                true => {
+                    self.note(format_args!("Running (disruptive)     action: {name}."));
+                    self.note(format_args!(" Running action {name}"));
+                }
+                false => self.note(format_args!(
+                    "Not running any disruptive action: {name}. SecRuleEngine is not On."
+                )),
+            }
+        }
         if actions.audit != Some(false) {
             self.is_relevant = true;
         }
-        if actions.log != Some(false) {
+        let is_logged = actions.log != Some(false);
+        if is_logged || actions.audit == Some(true) {
             if self.messages.len() < MESSAGES_MAX {
-                let message = Message::new(head, self.matched.last(), message, data, action.as_ref());
+                let last = head.chain().last().unwrap_or(head);
+                let parameter = match last.test.operator.parameter() {
+                    Some(template @ Template::Parts(_)) => Some(self.expand(template)),
+                    _ => None,
+                };
+                let texts = MessageTexts { message, data, parameter, is_logged };
+                let message = Message::new(head, self.matched.last(), texts, action.as_ref());
                 self.messages.push(message);
             } else {
                 self.unlogged += 1;
@@ -142,7 +218,8 @@ impl Transaction {
         if !self.is_enforcing() || head.phase == 5 {
             return None;
         }
-        let status = head.actions.status;
+        // A chained rule may have a status of its own.
+        let status = head.chain().filter_map(|rule| rule.actions.status).last();
         match head.actions.disruptive.as_ref()? {
             Disruptive::Pass | Disruptive::Block => None,
             Disruptive::Deny => Some(VerdictAction::Deny(status.unwrap_or(403))),
@@ -152,6 +229,9 @@ impl Transaction {
                 Some(VerdictAction::Redirect(status, self.expand(location)))
             }
             Disruptive::Allow(scope) => {
+                self.note(format_args!(
+                    "Dropping the evaluation of upcoming rules in favor of an `allow' action."
+                ));
                 self.allowed = match scope {
                     AllowScope::All => Allowed::All,
                     AllowScope::Phase => Allowed::Phase,
@@ -166,9 +246,21 @@ impl Transaction {
         let removal =
             || rules.removals.iter().find(|removal| removal.of == of).map(|removal| removal.rules.clone());
         match control {
-            Control::RuleEngine(mode) => self.mode = *mode,
+            Control::RuleEngine(mode) => {
+                self.note(format_args!(
+                    "Setting SecRuleEngine to {} as requested by a ctl:ruleEngine action",
+                    mode.state()
+                ));
+                self.mode = *mode;
+            }
             Control::AuditEngine(engine) => self.audit_engine = *engine,
-            Control::RequestBodyAccess(access) => self.request_body_access = *access,
+            Control::RequestBodyAccess(access) => {
+                let (word, before) = if *access { ("enabled", "disabled") } else { ("disabled", "enabled") };
+                self.note(format_args!(
+                    "Request body processing is {before}, but {word} to this transaction due to ctl:requestBodyAccess action"
+                ));
+                self.request_body_access = *access;
+            }
             Control::ResponseBodyAccess(access) => self.response_body_access = *access,
             Control::RequestBodyProcessor(processor) => self.choose_processor(*processor),
             Control::ForceRequestBodyVariable(forced) => self.forces_request_body = *forced,

@@ -39,14 +39,19 @@ impl Transaction {
     ) -> bool {
         for (link, rule) in head.chain().enumerate() {
             let evaluated = Evaluated { rule, number };
+            self.current_rule = (number, link as u32);
+            if link == 0 {
+                self.matched.clear();
+            }
             let values = if link == 0 { pending } else { None };
             if !self.evaluate(evaluated, values, memo) {
                 return false;
             }
         }
+        self.current_rule = (number, 0);
         let mut message = None;
         let mut data = None;
-        if head.actions.log != Some(false) {
+        if head.actions.log != Some(false) || head.actions.audit == Some(true) {
             let expanded = |template: &Option<Template>| template.as_ref().map(|text| self.expand(text));
             message = expanded(&head.actions.message);
             data = expanded(&head.actions.data);
@@ -56,6 +61,23 @@ impl Transaction {
     }
 
     fn evaluate(&mut self, evaluated: Evaluated<'_>, pending: Option<&[Pending]>, memo: &mut Memo) -> bool {
+        if self.trace.is_none() {
+            return self.evaluate_rule(evaluated, pending, memo);
+        }
+        let rules = self.rules.clone();
+        let id = rules.rules.get(evaluated.number as usize).map_or(0, |head| head.id);
+        self.note_rule(evaluated.rule, id);
+        let is_match = self.evaluate_rule(evaluated, pending, memo);
+        self.note(format_args!(" Rule returned {}.", u8::from(is_match)));
+        is_match
+    }
+
+    fn evaluate_rule(
+        &mut self,
+        evaluated: Evaluated<'_>,
+        pending: Option<&[Pending]>,
+        memo: &mut Memo,
+    ) -> bool {
         let rule = evaluated.rule;
         if rule.targets.included.is_empty() {
             self.effects_of_match(evaluated);
@@ -95,7 +117,6 @@ impl Transaction {
             self.values.truncate(length);
             return false;
         }
-        self.matched.clear();
         for (value, captured) in matched {
             if rule.actions.capture {
                 self.capture(captured);
@@ -111,7 +132,8 @@ impl Transaction {
     fn compare_number(&self, rule: &Rule) -> Option<bool> {
         let Operator::Number(test, template) = &rule.test.operator else { return None };
         let ([target], [Some(number)]) = (&*rule.targets.included, &*rule.tx_numbers) else { return None };
-        if !rule.actions.transformations.is_empty() || !self.removed_targets.is_empty() {
+        let is_plain = rule.actions.transformations.is_empty() && self.removed_targets.is_empty();
+        if !is_plain || self.trace.is_some() {
             return None;
         }
         let value = self.values.tx(*number);
@@ -144,11 +166,20 @@ impl Transaction {
         let chain = &rule.actions.transformations;
         let value = self.values.get(candidate.item.value);
         let first = if rule.actions.multi_match { 0 } else { chain.len() };
+        if let Some(trace) = &mut self.trace {
+            for (count, transformation) in (1..).zip(chain) {
+                let transformed = self.transformer.apply(chain.get(..count).unwrap_or_default(), value);
+                trace.transformed(transformation.name, transformed);
+            }
+        }
         let mut previous = None;
         for count in first..=chain.len() {
             let transformed = self.transformer.apply(chain.get(..count).unwrap_or_default(), value);
             if previous.as_deref() == Some(transformed) {
                 continue;
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.target(candidate.variable, self.values.get(candidate.item.name), transformed);
             }
             let mut captured = Captured::new();
             let wanted = rule.actions.capture.then_some(&mut captured);
@@ -167,6 +198,12 @@ impl Transaction {
     }
 
     fn capture(&mut self, captured: Captured) {
+        if let Some(trace) = &mut self.trace {
+            for (number, text) in captured.iter().enumerate() {
+                let text = String::from_utf8_lossy(text);
+                trace.line(format_args!("Added match TX.{number}: {text}"));
+            }
+        }
         let mut captured = captured.into_iter();
         for number in 0..crate::names::CAPTURES {
             let value = captured.next().map(|text| TxValue::Text(text.into_vec()));
@@ -288,6 +325,13 @@ impl Transaction {
 
     /// Names and values of a variable that changes while rules run.
     fn volatile(&self, variable: Variable, rule: &Rule) -> Vec<(Vec<u8>, Vec<u8>)> {
+        // A text of a rule may have other values in it, but not texts of the rule.
+        let expanded = |template: &Option<Template>| match template {
+            Some(template) if !template.variables().any(|variable| variable == Variable::Rule) => {
+                self.expand(template)
+            }
+            _ => Vec::new(),
+        };
         let single = |value: Vec<u8>| vec![(Vec::new(), value)];
         match variable {
             Variable::MatchedVar => {
@@ -310,21 +354,15 @@ impl Transaction {
                 vec![
                     (b"id".to_vec(), rule.id.to_string().into_bytes()),
                     (b"severity".to_vec(), text(rule.actions.severity.map(|severity| severity.to_string()))),
-                    (
-                        b"msg".to_vec(),
-                        rule.actions
-                            .message
-                            .as_ref()
-                            .and_then(Template::fixed)
-                            .map(|text| text.to_vec())
-                            .unwrap_or_default(),
-                    ),
+                    (b"msg".to_vec(), expanded(&rule.actions.message)),
+                    (b"logdata".to_vec(), expanded(&rule.actions.data)),
                     (b"rev".to_vec(), text(rule.actions.revision.as_deref().map(str::to_owned))),
                 ]
             }
+            Variable::Env => self.environment.clone(),
             _ => {
-                let key = self.collections.iter().find(|(known, _)| *known == variable).map(|(_, key)| key);
-                key.map(|key| self.store.values(variable, key, self.time)).unwrap_or_default()
+                let key = self.key(variable);
+                key.map(|key| self.store.values(variable, &key, self.time)).unwrap_or_default()
             }
         }
     }
@@ -358,10 +396,24 @@ impl Transaction {
                 Variable::MatchedVarName => {
                     out.extend(self.matched.last().map(Matched::full_name).unwrap_or_default())
                 }
-                variable if variable.is_persistent() || variable == Variable::HighestSeverity => {
-                    let key = self.collections.iter().find(|(known, _)| *known == variable);
-                    let values =
-                        key.map(|(_, key)| self.store.values(variable, key, self.time)).unwrap_or_default();
+                Variable::Tx => {
+                    // Values with fixed names are parts of their own.
+                    let names = self.rules.names.list();
+                    let mut values = self.values.all_tx().map(|(name, value)| match name {
+                        Ok(number) => {
+                            (names.get(usize::from(number)).map_or(&b""[..], |name| &**name), value)
+                        }
+                        Err(name) => (name, value),
+                    });
+                    if let Some((_, value)) = values.find(|(name, _)| target.selector.selects(name)) {
+                        value.push(out);
+                    }
+                }
+                variable if variable.is_volatile() => {
+                    let (number, link) = self.current_rule;
+                    let head = self.rules.rules.get(number as usize);
+                    let Some(rule) = head.and_then(|head| head.chain().nth(link as usize)) else { return };
+                    let values = self.volatile(variable, rule);
                     let found = values.into_iter().find(|(name, _)| target.selector.selects(name));
                     out.extend(found.map(|(_, value)| value).unwrap_or_default());
                 }

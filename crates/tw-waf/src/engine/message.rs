@@ -23,6 +23,8 @@ pub type Severity = u8;
 pub struct Message {
     /// Id of the rule.
     pub id: u64,
+    /// False of a rule with `nolog,auditlog`, which only the audit log shows.
+    pub is_logged: bool,
     /// Phase.
     pub phase: u8,
     /// Position of the rule.
@@ -49,37 +51,42 @@ pub struct Message {
     pub action: &'static str,
 }
 
+/// Texts of a match with their values.
+pub(super) struct MessageTexts {
+    /// `msg`
+    pub(super) message: Option<Vec<u8>>,
+    /// `logdata`
+    pub(super) data: Option<Vec<u8>>,
+    /// Parameter of the last operator, if there are values in it.
+    pub(super) parameter: Option<Vec<u8>>,
+    /// True if the match has a line in the error log.
+    pub(super) is_logged: bool,
+}
+
 impl Message {
     pub(super) fn new(
         head: &Rule,
         matched: Option<&Matched>,
-        message: Option<Vec<u8>>,
-        data: Option<Vec<u8>>,
+        texts: MessageTexts,
         action: Option<&VerdictAction>,
     ) -> Self {
+        let MessageTexts { message, data, parameter: expanded, is_logged } = texts;
         let phase = head.phase;
         let consequence = match action {
-            Some(VerdictAction::Deny(status)) => format!("Access denied with code {status} (phase {phase})."),
-            Some(VerdictAction::Drop) => format!("Access denied with connection close (phase {phase})."),
-            Some(VerdictAction::Redirect(status, location)) => {
-                let location = String::from_utf8_lossy(location);
-                format!("Access denied with redirection to {location} using status {status} (phase {phase}).")
+            Some(VerdictAction::Deny(status) | VerdictAction::Redirect(status, _)) => {
+                format!("Access denied with code {status} (phase {phase}).")
             }
+            Some(VerdictAction::Drop) => format!("Access denied with connection close (phase {phase})."),
             None => "Warning.".to_owned(),
         };
         let last = head.chain().last().unwrap_or(head);
         let cause = match matched {
             Some(matched) if !last.targets.included.is_empty() => {
-                let (name, parameter) = &last.test.shown;
-                let negation = if last.test.is_negated { "!" } else { "" };
-                let name = format!(
-                    "{negation}{}{}",
-                    name.get(..1).unwrap_or_default().to_ascii_uppercase(),
-                    name.get(1..).unwrap_or_default()
-                );
+                let name = last.test.operator_name();
+                let (_, parameter) = &last.test.shown;
                 format!(
                     "Matched \"Operator `{name}' with parameter `{}' against variable `{}' (Value: `{}' )",
-                    shown(parameter.as_bytes()),
+                    shown(expanded.as_deref().unwrap_or(parameter.as_bytes())),
                     shown(&matched.full_name()),
                     shown(&matched.value)
                 )
@@ -94,6 +101,7 @@ impl Message {
         };
         Self {
             id: head.id,
+            is_logged,
             phase,
             place: head.place.clone(),
             message: cut(message),
@@ -111,7 +119,7 @@ impl Message {
 }
 
 /// Bytes of a value with control characters escaped, cut to what a line may have.
-fn shown(text: &[u8]) -> String {
+pub(super) fn shown(text: &[u8]) -> String {
     let part = text.get(..SHOWN_MAX.min(text.len())).unwrap_or_default();
     let mut out = String::new();
     for byte in part {

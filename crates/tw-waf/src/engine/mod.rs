@@ -5,6 +5,7 @@
 //! request    from head and body            evaluate  one rule against its values
 //! response   from the response             effects   what a match changes
 //! message    line and record of a match    audit     record of the whole transaction
+//! trace      what every rule has compared
 //! ```
 
 mod audit;
@@ -14,13 +15,21 @@ mod message;
 mod phase;
 mod request;
 mod response;
+mod trace;
 mod values;
 
 use std::sync::Arc;
 
+pub(crate) use self::audit::LIMITS as AUDIT_LIMITS;
+pub use self::audit::RecordTime;
 pub(crate) use self::message::LIMITS as MESSAGE_LIMITS;
 pub use self::message::{Message, Severity};
+pub(crate) use self::phase::LIMITS as PHASE_LIMITS;
+use self::phase::NextStep;
+pub use self::phase::PhaseProgress;
 pub use self::request::{BodyCheck, Connection};
+pub(crate) use self::trace::LIMITS as TRACE_LIMITS;
+use self::trace::Trace;
 use self::values::{TxValue, Values};
 use crate::collection::Store;
 use crate::filter::Scratch;
@@ -112,6 +121,10 @@ pub struct Transaction {
     /// Values that the last rule matched.
     matched: Vec<Matched>,
     messages: Vec<Message>,
+    /// Names and values that `setenv` has set.
+    environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Rule that is evaluated: its number, and its place in its chain.
+    current_rule: (u32, u32),
     /// Matches that are not in `messages`.
     unlogged: usize,
     /// True once a rule with `auditlog` has matched.
@@ -125,8 +138,12 @@ pub struct Transaction {
     scratch: Scratch,
     transformer: Transformer,
     pending: Vec<Pending>,
+    /// Next step of the phase that was interrupted.
+    next_step: Option<NextStep>,
     found: Vec<u32>,
     statuses: (u16, u64),
+    /// Lines about every comparison, if somebody reads them.
+    trace: Option<Box<Trace>>,
 }
 
 /// Value that a rule has matched.
@@ -169,6 +186,8 @@ impl Transaction {
             removed_targets: Vec::new(),
             matched: Vec::new(),
             messages: Vec::new(),
+            environment: Vec::new(),
+            current_rule: (0, 0),
             unlogged: 0,
             is_relevant: false,
             highest_severity: 255,
@@ -178,8 +197,10 @@ impl Transaction {
             scratch: Scratch::default(),
             transformer: Transformer::default(),
             pending: Vec::new(),
+            next_step: None,
             found: Vec::new(),
             statuses: (0, 0),
+            trace: None,
         }
     }
 
@@ -214,12 +235,16 @@ impl Transaction {
         self.removed_targets.clear();
         self.matched.clear();
         self.messages.clear();
+        self.environment.clear();
         self.unlogged = 0;
         self.is_relevant = false;
         self.highest_severity = 255;
         self.verdict = None;
         self.collections.clear();
         self.statuses = (0, 0);
+        self.trace = None;
+        self.pending.clear();
+        self.next_step = None;
         self.values.clear();
     }
 
@@ -277,6 +302,11 @@ impl Transaction {
     pub fn tx_number(&self, name: &str) -> Option<i64> {
         let number = self.rules.names.find(name.as_bytes())?;
         self.values.tx(number).map(TxValue::number)
+    }
+
+    /// Identifier of the request.
+    pub fn unique_id(&self) -> &[u8] {
+        self.values.first(Variable::UniqueId)
     }
 
     /// Bytes that rules of the first phase have read.

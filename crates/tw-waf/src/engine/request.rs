@@ -32,6 +32,9 @@ pub struct Connection<'a> {
     pub utc_offset: i64,
 }
 
+/// `MODSEC_BUILD`: the version of ModSecurity whose language this is, 3.0.14.
+const BUILD: &[u8] = b"030014000";
+
 /// Reason why a body is not checked whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyCheck {
@@ -67,6 +70,7 @@ impl Transaction {
         if !user.is_empty() {
             values.set(Variable::RemoteUser, user);
         }
+        values.set(Variable::ModsecBuild, BUILD);
         self.set_times(time as i64 + utc_offset);
         let app = self.rules.settings.web_app_id.clone();
         self.values.set(Variable::WebAppId, app.as_bytes());
@@ -115,6 +119,7 @@ impl Transaction {
         };
         let name = values.push_with(|out| path_value(path, out));
         values.set_span(Variable::RequestFilename, name);
+        values.set_span(Variable::PathInfo, name);
         let file = values.get(name);
         let base = file.iter().rposition(|byte| matches!(byte, b'/' | b'\\')).map_or(0, |at| at + 1);
         let base = file.get(base..).unwrap_or_default().to_vec();
@@ -133,11 +138,16 @@ impl Transaction {
         self.values.add(Variable::RequestHeadersNames, Item { name: name_span, value: name_span });
         if name.eq_ignore_ascii_case(b"cookie") {
             self.add_cookies(value);
+        } else if name.eq_ignore_ascii_case(b"host") {
+            self.values.set(Variable::ServerName, without_port(value));
         } else if name.eq_ignore_ascii_case(b"content-type") {
             self.processor = processor_of(value);
         } else if name.eq_ignore_ascii_case(b"authorization") {
             let kind = value.split(|byte| *byte == b' ').next().unwrap_or_default();
             self.values.set(Variable::AuthType, kind);
+            if let Some(user) = basic_user(value) {
+                self.values.set(Variable::RemoteUser, &user);
+            }
         }
     }
 
@@ -176,7 +186,7 @@ impl Transaction {
                 None => (pair, &b""[..]),
             };
             let name = self.values.push(name);
-            let value = self.values.push(value);
+            let value = self.values.push(value.trim_ascii_end());
             self.values.add(Variable::RequestCookies, Item { name, value });
             self.values.add(Variable::RequestCookiesNames, Item { name, value: name });
         }
@@ -199,10 +209,16 @@ impl Transaction {
     fn add_argument(&mut self, name: Span, value: Span, variable: Variable, names: Variable) -> bool {
         let limit = self.rules.settings.arguments_limit.min(VALUES_MAX);
         if self.values.list(Variable::Args).len() >= limit {
-            self.body_failed("there are more arguments than \"SecArgumentsLimit\" allows");
+            self.body_failed("SecArgumentsLimit exceeded: Skipping request argument, over limit");
             return false;
         }
         let item = Item { name, value };
+        if let Some(trace) = &mut self.trace {
+            let place = if variable == Variable::ArgsGet { "GET" } else { "BODY" };
+            let (name, value) = (self.values.get(name), self.values.get(value));
+            let [name, value] = [name, value].map(String::from_utf8_lossy);
+            trace.line(format_args!("Adding request argument ({place}): name \"{name}\", value \"{value}\""));
+        }
         let name = Item { name, value: name };
         self.values.add(variable, item);
         self.values.add(Variable::Args, item);
@@ -240,13 +256,15 @@ impl Transaction {
         let body = body.get(..limit).unwrap_or(body);
         self.values.set_number(Variable::RequestBodyLength, length as i64);
         let has_files = self.processor == Some(BodyProcessor::Multipart);
-        if !has_files && body.len() > self.rules.settings.request_body_no_files_limit {
-            self.body_failed("the body is larger than \"SecRequestBodyNoFilesLimit\" allows");
-        }
-        let is_variable = self.forces_request_body && self.processor.is_none()
-            || self.processor == Some(BodyProcessor::Urlencoded);
-        if is_variable && !body.is_empty() {
+        // Of other bodies, rules read the parts that their parser finds.
+        let is_text = matches!(self.processor, None | Some(BodyProcessor::Urlencoded));
+        if !body.is_empty() && (is_text || self.forces_request_body) {
             self.values.set(Variable::RequestBody, body);
+        }
+        self.set_full_request(body);
+        if !has_files && body.len() > self.rules.settings.request_body_no_files_limit {
+            self.has_long_body();
+            return;
         }
         if body.is_empty() {
             return;
@@ -267,11 +285,36 @@ impl Transaction {
         self.sum_arguments();
     }
 
+    /// Notes that the body is longer than it may be without its files.
+    fn has_long_body(&mut self) {
+        self.values.set_number(Variable::InboundDataError, 1);
+        self.body_failed("Request body excluding files is bigger than the maximum expected.");
+    }
+
+    /// Sets the whole request, if a rule reads it.
+    fn set_full_request(&mut self, body: &[u8]) {
+        if !self.rules.reads_full_request {
+            return;
+        }
+        let mut full = Vec::new();
+        for item in self.values.list(Variable::RequestHeaders) {
+            full.extend_from_slice(self.values.get(item.name));
+            full.extend_from_slice(b": ");
+            full.extend_from_slice(self.values.get(item.value));
+            full.push(b'\n');
+        }
+        full.extend_from_slice(b"\n\n");
+        full.extend_from_slice(body);
+        self.values.set(Variable::FullRequest, &full);
+        self.values.set_number(Variable::FullRequestLength, full.len() as i64);
+    }
+
     /// Notes that the body cannot be read.
     fn body_failed(&mut self, reason: &str) {
         for variable in [Variable::ReqbodyError, Variable::ReqbodyProcessorError] {
             self.values.set_number(variable, 1);
         }
+        self.note(format_args!("{reason}"));
         let text = self.values.set(Variable::ReqbodyErrorMsg, reason.as_bytes());
         self.values.set_span(Variable::ReqbodyProcessorErrorMsg, text);
     }
@@ -300,7 +343,9 @@ impl Transaction {
                 let value = self.values.push(&text);
                 self.values.add(Variable::Xml, Item { name, value });
             }
-            Err(reason) => self.body_failed(&format!("XML parsing error: {reason}")),
+            Err(reason) => {
+                self.body_failed(&format!("XML parsing error: XML: Failed parsing document ({reason})"))
+            }
         }
     }
 
@@ -310,34 +355,43 @@ impl Transaction {
         let field = list.iter().find(|item| self.values.get(item.name).eq_ignore_ascii_case(b"content-type"));
         let media_type = field.map(|item| self.values.get(item.value)).unwrap_or_default();
         let mut size = 0;
+        let mut text_size = 0;
         let mut files = 0;
         let result = multipart::boundary(media_type, &mut oddities).and_then(|boundary| {
+            if let Some(trace) = &mut self.trace {
+                trace.line(format_args!("Multipart: Boundary: {}", String::from_utf8_lossy(&boundary)));
+            }
             multipart::parse(body, &boundary, &mut oddities, |part, value| {
                 if part.file.is_some() {
                     size += value.len();
                     files += 1;
+                } else {
+                    text_size += value.len();
                 }
                 self.add_part(part, value);
             })
         });
         if files > self.rules.settings.upload_file_limit {
-            oddities.0.push(Variable::MultipartFileLimitExceeded);
+            oddities.flags.push(Variable::MultipartFileLimitExceeded);
         }
         self.values.set_number(Variable::FilesCombinedSize, size as i64);
-        for flag in &oddities.0 {
-            self.values.set_number(*flag, 1);
+        if text_size > self.rules.settings.request_body_no_files_limit {
+            self.has_long_body();
         }
-        let harmless = [
-            Variable::MultipartUnmatchedBoundary,
-            Variable::MultipartCrlfLfLines,
-            Variable::MultipartInvalidPart,
-        ];
-        if oddities.0.iter().any(|flag| !harmless.contains(flag)) {
-            self.values.set_number(Variable::MultipartStrictError, 1);
+        for flag in multipart::FLAGS {
+            self.values.set_number(flag, 0);
         }
-        if let Err(reason) = result {
+        if let Err(reason) = &result {
             self.values.set_number(Variable::MultipartStrictError, 1);
             self.body_failed(&format!("Multipart parsing error: {reason}"));
+        }
+        for flag in &oddities.flags {
+            self.values.set_number(*flag, 1);
+            self.note(format_args!("Multipart: Warning: {}", multipart::warning(*flag)));
+        }
+        self.values.set_number(Variable::MultipartUnmatchedBoundary, oddities.unmatched_boundary.into());
+        if oddities.is_strict_error() {
+            self.values.set_number(Variable::MultipartStrictError, 1);
         }
     }
 
@@ -371,6 +425,28 @@ impl Transaction {
             host.map_or_else(|| self.values.first(Variable::ServerAddr), |item| self.values.get(item.value));
         (host, self.values.first(Variable::RequestFilename), self.values.first(Variable::UniqueId))
     }
+}
+
+/// Name of a host without its port.
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = match host.iter().rposition(|byte| *byte == b']') {
+        Some(bracket) => bracket + 1,
+        None => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
+    };
+    host.get(..end).unwrap_or(host)
+}
+
+/// User of `Basic` credentials, which nobody has checked yet.
+fn basic_user(field: &[u8]) -> Option<Vec<u8>> {
+    let (kind, rest) = field.split_at_checked(5)?;
+    if !kind.eq_ignore_ascii_case(b"basic") {
+        return None;
+    }
+    let mut decoded = Vec::new();
+    crate::transform::decode::base64(rest.trim_ascii(), &mut decoded);
+    let end = memchr::memchr(b':', &decoded)?;
+    decoded.truncate(end);
+    Some(decoded)
 }
 
 /// Parser of bodies of this media type that needs no rule.

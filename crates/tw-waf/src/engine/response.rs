@@ -46,8 +46,9 @@ impl Transaction {
         self.values.set(Variable::ResponseBody, body.get(..limit).unwrap_or(body));
     }
 
-    /// Notes what was sent in the end.
+    /// Sets what was sent in the end, for the logging phase.
     pub fn set_sent(&mut self, status: u16, bytes: u64) {
+        self.values.set_number(Variable::ResponseStatus, status.into());
         self.statuses = (status, bytes);
     }
 }

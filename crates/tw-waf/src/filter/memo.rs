@@ -11,7 +11,9 @@ tw_base::limits! {
     /// A browser sends some twenty fields and cookies. A place holds the last value with its hash.
     const VALUES_MAX: usize = 2048, count, "another value is forgotten";
     /// Bytes of a value that is remembered by the firewall.
-    const VALUE_SIZE_MAX: usize = 512, bytes, "the value is not remembered";
+    const VALUE_SIZE_MAX: usize = 4 << 10, bytes, "the value is not remembered";
+    /// Bytes of all values that one thread remembers for each set of rules of the firewall.
+    const VALUES_SIZE_MAX: usize = 1 << 20, bytes, "all values are forgotten";
 }
 
 /// Values that were filtered before, and the rules that each can match. Of one thread; the hash cannot be guessed, and the bytes are
@@ -19,6 +21,8 @@ tw_base::limits! {
 #[derive(Default)]
 pub struct Memo {
     places: Vec<Option<Remembered>>,
+    /// Bytes of all values.
+    size: usize,
     hasher: foldhash::quality::RandomState,
 }
 
@@ -51,8 +55,14 @@ impl Memo {
         if self.places.is_empty() {
             self.places.resize_with(VALUES_MAX, || None);
         }
+        if self.size + value.len() > VALUES_SIZE_MAX {
+            self.places.iter_mut().for_each(|place| *place = None);
+            self.size = 0;
+        }
         let at = self.place(phase, value);
         if let Some(place) = self.places.get_mut(at) {
+            self.size -= place.as_ref().map_or(0, |old| old.value.len());
+            self.size += value.len();
             *place = Some(Remembered { phase, value: value.into(), rules: rules.to_vec() });
         }
     }

@@ -19,15 +19,28 @@ impl AddressRanges {
 
     fn of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Result<Self, String> {
         let parts = parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty());
-        let ranges = parts.map(|part| {
-            range(part).ok_or_else(|| format!("invalid address \"{}\"", String::from_utf8_lossy(part)))
-        });
-        Ok(Self(ranges.collect::<Result<_, _>>()?))
+        let mut ranges = Vec::new();
+        for part in parts {
+            let (network, length) = range(part)
+                .ok_or_else(|| format!("invalid address \"{}\"", String::from_utf8_lossy(part)))?;
+            ranges.push((network, length));
+            // Clients of IPv4 have addresses of their own kind.
+            let mapped = network.to_canonical();
+            if network.is_ipv6() && mapped.is_ipv4() && length >= 96 {
+                ranges.push((mapped, length - 96));
+            }
+        }
+        Ok(Self(ranges))
     }
 
     /// Returns true if one has the address `text`.
     pub(super) fn contains(&self, text: &[u8]) -> bool {
         let Some(address) = parse(text) else { return false };
+        let mapped = address.to_canonical();
+        self.has(address) || mapped != address && self.has(mapped)
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
         self.0.iter().any(|(network, length)| match (network, address) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
                 same_bits(u128::from(network.to_bits()), u128::from(address.to_bits()), 32 - *length)
@@ -45,8 +58,7 @@ fn same_bits(one: u128, two: u128, ignored: u32) -> bool {
 }
 
 fn parse(text: &[u8]) -> Option<IpAddr> {
-    let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(address.to_canonical())
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn range(text: &[u8]) -> Option<(IpAddr, u32)> {

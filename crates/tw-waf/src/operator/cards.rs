@@ -25,7 +25,22 @@ pub(super) fn is_social_security_number(text: &[u8]) -> bool {
     let [area @ .., _, _, _, _, _, _] = &*digits else { return false };
     let group = digits.get(3..5).map(number);
     let serial = digits.get(5..9).map(number);
-    digits.len() == 9 && !matches!(number(area), 0 | 666 | 740..) && group != Some(0) && serial != Some(0)
+    let is_sequence = digits.iter().zip(digits.iter().skip(1)).all(|(one, next)| one + 1 == *next);
+    let is_repeated = digits.iter().zip(digits.iter().skip(1)).all(|(one, next)| one == next);
+    digits.len() == 9
+        && !is_sequence
+        && !is_repeated
+        && !matches!(number(area), 0 | 666 | 740..)
+        && group != Some(0)
+        && serial != Some(0)
+}
+
+/// Number of the social security of Austria: the fourth digit checks the others.
+pub(super) fn is_svnr(text: &[u8]) -> bool {
+    const WEIGHTS: [u32; 10] = [3, 7, 9, 0, 5, 8, 4, 2, 1, 6];
+    let digits = digits(text);
+    let sum: u32 = digits.iter().zip(WEIGHTS).map(|(digit, weight)| digit * weight).sum();
+    digits.len() == 10 && digits.first() != Some(&0) && digits.get(3) == Some(&(sum % 11))
 }
 
 /// Tax number of Brazil.

@@ -26,6 +26,30 @@ tw_base::limits! {
     const INJECTION_MAX: usize = 64 << 10, bytes, "the rest is not read";
 }
 
+/// Names that are more than one word.
+const SHOWN_NAMES: &[&str] = &[
+    "BeginsWith",
+    "ContainsWord",
+    "DetectSQLi",
+    "DetectXSS",
+    "EndsWith",
+    "IpMatch",
+    "IpMatchFromFile",
+    "NoMatch",
+    "PmFromFile",
+    "RxGlobal",
+    "StrEq",
+    "StrMatch",
+    "UnconditionalMatch",
+    "ValidateByteRange",
+    "ValidateUrlEncoding",
+    "ValidateUtf8Encoding",
+    "VerifyCC",
+    "VerifyCPF",
+    "VerifySSN",
+    "VerifySVNR",
+];
+
 /// Operator of a rule.
 pub(crate) enum Operator {
     /// `@rx`, with the form that its literals are taken from.
@@ -125,6 +149,16 @@ impl Test {
         let shown = (name.into(), String::from_utf8_lossy(parameter).into_owned().into());
         Ok(Self { operator, is_negated, shown })
     }
+
+    /// Name of the operator as log lines show it: with capital letters, and without its negation.
+    pub(crate) fn operator_name(&self) -> String {
+        let (name, _) = &self.shown;
+        if let Some(known) = SHOWN_NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)) {
+            return (*known).to_owned();
+        }
+        let (first, rest) = name.split_at_checked(1).unwrap_or(("", name));
+        format!("{}{rest}", first.to_ascii_uppercase())
+    }
 }
 
 fn parse(
@@ -172,11 +206,12 @@ fn parse(
         "detectxss" => Operator::Xss,
         "verifycc" => Operator::Verified(pattern::compile(parameter)?.0, cards::is_card_number),
         "verifyssn" => Operator::Verified(pattern::compile(parameter)?.0, cards::is_social_security_number),
+        "verifysvnr" => Operator::Verified(pattern::compile(parameter)?.0, cards::is_svnr),
         "verifycpf" => Operator::Verified(pattern::compile(parameter)?.0, cards::is_cpf),
         "unconditionalmatch" => Operator::Always,
         "nomatch" => Operator::Never,
         "geolookup" | "gsblookup" | "inspectfile" | "fuzzyhash" | "rbl" | "rsub" | "validatedtd"
-        | "validateschema" | "validatehash" | "verifysvnr" => {
+        | "validateschema" | "validatehash" => {
             return Err(format!("operator \"@{name}\" is not supported"));
         }
         _ => return Err(format!("unknown operator \"@{name}\"")),
@@ -228,9 +263,20 @@ impl Operator {
                 }
                 result.is_injection()
             }
-            Self::Xss => libinjectionrs::detect_xss(injection_part(value)).is_injection(),
+            Self::Xss => {
+                let is_injection = libinjectionrs::detect_xss(injection_part(value)).is_injection();
+                if let (Some(captured), true) = (captured, is_injection) {
+                    captured.push(value.into());
+                }
+                is_injection
+            }
             Self::Verified(regex, is_valid) => {
-                regex.find_iter(value).any(|found| value.get(found.range()).is_some_and(is_valid))
+                let matches = regex.find_iter(value).filter_map(|found| value.get(found.range()));
+                let number = matches.into_iter().find(|number| is_valid(number));
+                if let (Some(captured), Some(number)) = (captured, number) {
+                    captured.push(number.into());
+                }
+                number.is_some()
             }
             Self::Always => true,
             Self::Never => false,
@@ -320,7 +366,8 @@ fn contains_word(value: &[u8], word: &[u8]) -> bool {
     if word.is_empty() {
         return true;
     }
-    let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    // Only letters are parts of words, as in ModSecurity 3.
+    let is_word = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphabetic);
     memchr::memmem::find_iter(value, word).any(|at| {
         let before = at.checked_sub(1).and_then(|at| value.get(at));
         !is_word(before) && !is_word(value.get(at + word.len()))
@@ -354,6 +401,14 @@ mod tests {
             ("@pmFromFile list", b"# list", false),
             ("@contains b", b"abc", true),
             ("@containsWord b", b"abc", false),
+            ("@containsWord b", b"a1b2c", true),
+            ("@ipMatch ::ffff:192.0.2.0/120", b"192.0.2.9", true),
+            ("@ipMatch ::ffff:192.0.2.0/120", b"::ffff:192.0.3.9", false),
+            ("@ipMatch 192.0.2.0/24", b"::ffff:192.0.2.9", true),
+            ("@ipMatch ::/0", b"192.0.2.9", false),
+            ("@verifySVNR \\d{4} \\d{6}", b"1237 010180", true),
+            ("@verifySVNR \\d{4} \\d{6}", b"1238 010180", false),
+            ("@verifySSN \\d{9}", b"123456789", false),
             ("@containsWord b", b"a b-c", true),
             ("@beginsWith a", b"ab", true),
             ("@endsWith b", b"ab", true),

@@ -121,6 +121,8 @@ pub(crate) enum Effect {
     ExpireVar(Variable, Template, Template),
     /// `initcol`, `setsid`, `setuid`, `setrsc`
     InitCollection(Variable, Template),
+    /// `setenv`: a value of `ENV`, which only rules read.
+    SetEnv(Template, Template),
     /// `ctl`
     Control(Control),
 }
@@ -132,6 +134,7 @@ impl Effect {
             Self::SetVar(_, name, change) => name.uses_match() || change.uses_match(),
             Self::ExpireVar(_, name, seconds) => name.uses_match() || seconds.uses_match(),
             Self::InitCollection(_, key) => key.uses_match(),
+            Self::SetEnv(name, value) => name.uses_match() || value.uses_match(),
             Self::Control(_) => false,
         }
     }
@@ -254,7 +257,12 @@ impl Actions {
             "accuracy" => self.accuracy = Some(text()),
             "skip" => self.skip = Some(parsed(value)?),
             "skipafter" => self.skip_after = Some(text()),
-            "xmlns" => {}
+            "xmlns" => match split_at(value, b'=') {
+                Some((prefix, name)) if !prefix.is_empty() && !name.is_empty() => {}
+                _ => return Err("expected prefix=name".to_owned()),
+            },
+            // An action that is written beside it decides.
+            "block" if self.disruptive.is_some() => {}
             "pass" | "block" | "deny" | "drop" | "allow" | "redirect" => {
                 self.disruptive = Some(disruptive(name, value, names)?);
             }
@@ -283,6 +291,10 @@ impl Actions {
                 Effect::InitCollection(collection(name)?, Template::compile(key, names)?)
             }
             "setsid" => Effect::InitCollection(Variable::Session, Template::compile(value, names)?),
+            "setenv" => {
+                let (name, value) = split_at(value, b'=').ok_or("no value")?;
+                Effect::SetEnv(Template::compile(name, names)?, Template::compile(value, names)?)
+            }
             "setuid" => Effect::InitCollection(Variable::User, Template::compile(value, names)?),
             "setrsc" => Effect::InitCollection(Variable::Resource, Template::compile(value, names)?),
             "ctl" => Effect::Control(control(value)?),
@@ -291,7 +303,6 @@ impl Actions {
             | "exec"
             | "pause"
             | "proxy"
-            | "setenv"
             | "deprecatevar"
             | "sanitisearg"
             | "sanitisematched"
@@ -326,7 +337,8 @@ impl Actions {
             let own = std::mem::replace(&mut self.transformations, defaults.transformations.clone());
             self.transformations.extend(own);
         }
-        if matches!(self.disruptive, None | Some(Disruptive::Block)) {
+        // A rule without a disruptive action has none, as in ModSecurity 3.
+        if matches!(self.disruptive, Some(Disruptive::Block)) {
             self.disruptive.clone_from(&defaults.disruptive);
         }
         self.status = self.status.or(defaults.status);
@@ -439,7 +451,7 @@ fn set_var(value: &[u8], names: &mut Names) -> Result<Effect, String> {
         Some([b'-', number @ ..]) => Change::Subtract(Template::compile(number, names)?),
         Some(text) => Change::Set(Template::compile(text, names)?),
     };
-    let name = Template::compile(&key.to_ascii_lowercase(), names)?;
+    let name = Template::compile(&key, names)?;
     let name = match (variable, name.fixed()) {
         (Variable::Tx, Some(fixed)) => VarName::Tx(names.number(fixed).ok_or("too many names of TX")?),
         _ => VarName::Computed(name),

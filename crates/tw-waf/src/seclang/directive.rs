@@ -33,6 +33,10 @@ pub(crate) struct Parsed {
     pub(crate) markers: Vec<(Box<str>, usize)>,
     defaults: [Actions; 6],
     ids: HashMap<u64, Place>,
+    /// Rules that are removed behind a number of others.
+    removals: Vec<(usize, Choice)>,
+    /// Changes that apply to all rules, also to those behind them.
+    updates: Vec<Update>,
     /// True if the next rule belongs to the chain of the last one.
     in_chain: bool,
     depth: usize,
@@ -53,6 +57,8 @@ impl Parsed {
             markers: Vec::new(),
             defaults,
             ids: HashMap::new(),
+            removals: Vec::new(),
+            updates: Vec::new(),
             in_chain: false,
             depth: 0,
         }
@@ -139,9 +145,17 @@ impl Parsed {
                 self.remove(&lower, arguments)
             }
             "secruleupdatetargetbyid" | "secruleupdatetargetbytag" | "secruleupdatetargetbymsg" => {
-                self.update_targets(&lower, arguments)
+                self.update_targets(&lower, arguments, place)
             }
-            "secruleupdateactionbyid" => self.update_actions(arguments),
+            "secruleupdateactionbyid" => self.update_actions(arguments, place),
+            "secunicodemapfile" => match arguments {
+                [name] | [name, _] => {
+                    let name = String::from_utf8_lossy(name);
+                    let read = files.read(&name, &place.file);
+                    read.map(|_| ()).map_err(|reason| format!("\"{name}\": {reason}"))
+                }
+                _ => Err("one or two arguments are expected".to_owned()),
+            },
             "secrulescript" | "secremoterules" | "sechashengine" | "sechttpblkey" | "secwritestatelimit"
             | "secguardianlog" => Err("not supported".to_owned()),
             _ => {
@@ -190,6 +204,7 @@ impl Parsed {
             phase,
             targets,
             tx_numbers: Vec::new(),
+            paranoia_level: paranoia_level(&actions),
             uses_match: true,
             test,
             actions,
@@ -202,10 +217,12 @@ impl Parsed {
             head.last().chained = Some(Box::new(rule));
             return Ok(());
         }
-        if id == 0 {
+        if id == 0 && !rule.targets.included.is_empty() {
             return Err("the rule has no id".to_owned());
         }
-        if let Some(other) = self.ids.insert(id, place.clone()) {
+        if id != 0
+            && let Some(other) = self.ids.insert(id, place.clone())
+        {
             return Err(format!("rule id {id} is already used in {other}"));
         }
         if self.rules.len() == RULES_MAX {
@@ -222,6 +239,13 @@ impl Parsed {
         if matches!(actions.disruptive, None | Some(Disruptive::Block)) {
             return Err("no disruptive action".to_owned());
         }
+        if actions.id.is_some()
+            || actions.is_chain
+            || actions.message.is_some()
+            || actions.skip_after.is_some()
+        {
+            return Err("only phase, disruptive, logging actions and transformations are defaults".to_owned());
+        }
         if let Some(default) = self.defaults.get_mut(usize::from(phase)) {
             actions.log = actions.log.or(Some(true));
             actions.audit = actions.audit.or(Some(true));
@@ -232,9 +256,19 @@ impl Parsed {
 
     fn remove(&mut self, name: &str, arguments: &[Vec<u8>]) -> Result<(), String> {
         let choice = Choice::new(&settings::choice(name, arguments)?);
-        let mut at = 0;
+        let count = self.rules.len();
+        self.remove_from(0, &choice);
+        // An id that was removed may be given to another rule. Otherwise the rules behind the directive are removed, too.
+        if !name.ends_with("id") || self.rules.len() == count {
+            self.removals.push((self.rules.len(), choice));
+        }
+        Ok(())
+    }
+
+    fn remove_from(&mut self, begin: usize, choice: &Choice) {
+        let mut at = begin;
         while let Some(rule) = self.rules.get(at) {
-            if !rule.is_chosen(&choice) {
+            if !rule.is_chosen(choice) {
                 at += 1;
                 continue;
             }
@@ -244,40 +278,90 @@ impl Parsed {
                 *before -= 1;
             }
         }
-        Ok(())
     }
 
-    fn update_targets(&mut self, name: &str, arguments: &[Vec<u8>]) -> Result<(), String> {
+    fn update_targets(&mut self, name: &str, arguments: &[Vec<u8>], place: &Place) -> Result<(), String> {
         let (first, update, replaced) = match arguments {
             [first, update] => (first, update, None),
             [first, update, replaced] => (first, update, Some(Targets::parse(replaced)?)),
             _ => return Err("two or three arguments are expected".to_owned()),
         };
         let choice = Choice::new(&settings::choice(name, std::slice::from_ref(first))?);
-        let update = Targets::parse(update)?;
-        for rule in self.rules.iter_mut().filter(|rule| rule.is_chosen(&choice)) {
-            match &replaced {
-                Some(replaced) => rule.targets.replace(replaced, &update),
-                None => rule.targets.update(&update),
-            }
-            rule.number_targets(&mut self.names);
-        }
+        let change = RuleChange::Targets { update: Targets::parse(update)?, replaced };
+        self.updates.push(Update { place: place.clone(), choice, change });
         Ok(())
     }
 
-    fn update_actions(&mut self, arguments: &[Vec<u8>]) -> Result<(), String> {
+    fn update_actions(&mut self, arguments: &[Vec<u8>], place: &Place) -> Result<(), String> {
         let [id, actions] = arguments else { return Err("two arguments are expected".to_owned()) };
         let id = String::from_utf8_lossy(id);
         let (id, depth) = id.split_once(':').unwrap_or((&id, "0"));
         let depth: usize = depth.parse().map_err(|_| format!("invalid number \"{depth}\""))?;
         let choice = Choice::Ids(super::action::id_ranges(id)?);
-        let update = Actions::parse(actions, &mut self.names)?;
-        for rule in self.rules.iter_mut().filter(|rule| rule.is_chosen(&choice)) {
-            let mut rule = rule;
-            for _ in 0..depth {
-                rule = rule.chained.as_mut().ok_or("the chain is shorter")?;
+        let update = Box::new(Actions::parse(actions, &mut self.names)?);
+        self.updates.push(Update {
+            place: place.clone(),
+            choice,
+            change: RuleChange::Actions { update, depth },
+        });
+        Ok(())
+    }
+
+    /// Applies the changes of rules, when all rules are there.
+    ///
+    /// # Errors
+    /// A change that does not fit its rule.
+    pub(crate) fn apply_updates(&mut self) -> Result<(), RuleError> {
+        for (begin, choice) in std::mem::take(&mut self.removals) {
+            self.remove_from(begin, &choice);
+        }
+        for Update { place, choice, change } in std::mem::take(&mut self.updates) {
+            for rule in self.rules.iter_mut().filter(|rule| rule.is_chosen(&choice)) {
+                let result = change.apply(rule, &mut self.names);
+                result.map_err(|message| RuleError { place: place.clone(), message: message.to_owned() })?;
             }
-            rule.actions.update(update.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Level of the tag `paranoia-level/N`, which rules of the Core Rule Set have.
+fn paranoia_level(actions: &Actions) -> u8 {
+    let level = |tag: &str| tag.strip_prefix("paranoia-level/")?.parse().ok();
+    actions.tags.iter().find_map(|tag| level(tag)).unwrap_or(0)
+}
+
+/// Change of rules that applies to those before it and behind it.
+struct Update {
+    place: Place,
+    choice: Choice,
+    change: RuleChange,
+}
+
+enum RuleChange {
+    /// Targets are added or replaced.
+    Targets { update: Targets, replaced: Option<Targets> },
+    /// Actions of a rule, or of one in its chain, are replaced.
+    Actions { update: Box<Actions>, depth: usize },
+}
+
+impl RuleChange {
+    fn apply(&self, rule: &mut Rule, names: &mut Names) -> Result<(), &'static str> {
+        match self {
+            Self::Targets { update, replaced } => {
+                match replaced {
+                    Some(replaced) => rule.targets.replace(replaced, update),
+                    None => rule.targets.update(update),
+                }
+                rule.number_targets(names);
+            }
+            Self::Actions { update, depth } => {
+                let mut rule = rule;
+                for _ in 0..*depth {
+                    rule = rule.chained.as_mut().ok_or("the chain is shorter")?;
+                }
+                rule.actions.update((**update).clone());
+            }
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub(crate) struct Rule {
     pub(crate) test: Test,
     /// Actions.
     pub(crate) actions: Actions,
+    /// Paranoia level that a tag names; 0 if none does.
+    pub(crate) paranoia_level: u8,
     /// True if something depends on the value that has matched, and not only on the match.
     pub(crate) uses_match: bool,
     /// Next rule of the chain.
@@ -65,6 +67,16 @@ impl Rule {
             _ => None,
         });
         self.tx_numbers = numbers.collect();
+    }
+
+    /// Returns true if it reads the whole request as one value, as a target or in a text.
+    pub(crate) fn reads_full_request(&self) -> bool {
+        let is_full =
+            |variable: Variable| matches!(variable, Variable::FullRequest | Variable::FullRequestLength);
+        let actions = &self.actions;
+        let texts = actions.message.iter().chain(&actions.data).chain(self.test.operator.parameter());
+        self.targets.included.iter().any(|target| is_full(target.variable))
+            || texts.flat_map(|text| text.variables()).any(is_full)
     }
 
     /// Returns true if the rule is chosen.

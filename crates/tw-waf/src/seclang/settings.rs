@@ -23,6 +23,15 @@ impl Mode {
             _ => Err(format!("invalid value \"{text}\"")),
         }
     }
+
+    /// State of the engine, as logs name it.
+    pub(crate) fn state(self) -> &'static str {
+        match self {
+            Self::On => "Enabled",
+            Self::DetectionOnly => "DetectionOnly",
+            Self::Off => "Disabled",
+        }
+    }
 }
 
 /// `SecAuditEngine`
@@ -66,6 +75,15 @@ pub enum AuditLogType {
     Concurrent,
 }
 
+/// `SecAuditLogFormat`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditLogFormat {
+    /// Parts with lines between them, ModSecurity's own.
+    Native,
+    /// JSON, one object on a line.
+    Json,
+}
+
 /// Settings of a set of rules.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -97,6 +115,8 @@ pub struct Settings {
     pub audit_engine: AuditEngine,
     /// `SecAuditLog`
     pub audit_log: Option<String>,
+    /// `SecAuditLogFormat`
+    pub audit_log_format: AuditLogFormat,
     /// `SecAuditLogType`
     pub audit_log_type: AuditLogType,
     /// `SecAuditLogStorageDir`
@@ -132,13 +152,14 @@ impl Default for Settings {
             response_mime_types: vec!["text/plain".to_owned(), "text/html".to_owned()],
             audit_engine: AuditEngine::Off,
             audit_log: None,
+            audit_log_format: AuditLogFormat::Native,
             audit_log_type: AuditLogType::Serial,
             audit_log_directory: None,
             audit_log_parts: "ABCFHZ".to_owned(),
             relevant_statuses: Vec::new(),
             argument_separator: b'&',
             components: Vec::new(),
-            web_app_id: "default".to_owned(),
+            web_app_id: String::new(),
             collection_timeout: 3600,
         }
     }
@@ -162,7 +183,6 @@ const IGNORED: &[&str] = &[
     "secdebuglog",
     "secdebugloglevel",
     // Full-width letters are decoded without a table.
-    "secunicodemapfile",
     "secunicodecodepage",
     // There are no rules of other servers.
     "secremoterulesfailaction",
@@ -173,7 +193,6 @@ const IGNORED: &[&str] = &[
     "secinterceptonerror",
     "secdisablebackendcompression",
     "secxmlexternalentity",
-    "secauditlogformat",
     "secauditlogdirmode",
     "secauditlogfilemode",
     "secauditlog2",
@@ -222,11 +241,19 @@ impl Settings {
             "secauditlog" => set(&mut self.audit_log, Ok(Some(value))),
             "secauditlogstoragedir" => set(&mut self.audit_log_directory, Ok(Some(value))),
             "secauditlogparts" => set(&mut self.audit_log_parts, Ok(value)),
+            "secauditlogformat" => set(
+                &mut self.audit_log_format,
+                match value.to_ascii_lowercase().as_str() {
+                    "native" => Ok(AuditLogFormat::Native),
+                    "json" => Ok(AuditLogFormat::Json),
+                    _ => Err(format!("audit log format \"{value}\" is not supported")),
+                },
+            ),
             "secauditlogtype" => set(
                 &mut self.audit_log_type,
                 match value.to_ascii_lowercase().as_str() {
                     "serial" => Ok(AuditLogType::Serial),
-                    "concurrent" => Ok(AuditLogType::Concurrent),
+                    "concurrent" | "parallel" => Ok(AuditLogType::Concurrent),
                     _ => Err(format!("audit log type \"{value}\" is not supported")),
                 },
             ),

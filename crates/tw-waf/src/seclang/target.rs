@@ -10,7 +10,7 @@ use crate::variable::{Shape, Variable};
 pub(crate) enum Selector {
     /// All.
     All,
-    /// Values with this name, in lower case.
+    /// Values with this name, in any letter case.
     Name(Box<[u8]>),
     /// Values with a name that matches.
     Pattern(Regex, Box<[u8]>),
@@ -29,7 +29,8 @@ impl Selector {
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, Self::All) => true,
-            (Self::Name(one), Self::Name(two)) | (Self::Pattern(_, one), Self::Pattern(_, two)) => one == two,
+            (Self::Name(one), Self::Name(two)) => one.eq_ignore_ascii_case(two),
+            (Self::Pattern(_, one), Self::Pattern(_, two)) => one == two,
             _ => false,
         }
     }
@@ -112,7 +113,14 @@ impl Targets {
 /// Parses one target without `!` and `&`.
 pub(crate) fn parse_one(part: &[u8], used: Use) -> Result<Target, String> {
     let shown = || String::from_utf8_lossy(part).into_owned();
-    let (name, selector) = match memchr::memchr(b':', part) {
+    let separator = memchr::memchr(b':', part).or_else(|| {
+        // `TX.name` is `TX:name`.
+        let dot = memchr::memchr(b'.', part)?;
+        let name = std::str::from_utf8(part.get(..dot)?).ok()?;
+        Variable::find(name).filter(|variable| variable.is_persistent() || *variable == Variable::Tx)?;
+        Some(dot)
+    });
+    let (name, selector) = match separator {
         Some(at) => {
             let (name, rest) = part.split_at(at);
             (name, rest.get(1..))
@@ -138,7 +146,6 @@ pub(crate) fn parse_one(part: &[u8], used: Use) -> Result<Target, String> {
 fn unknown(name: &str) -> String {
     let reason = match name.to_ascii_uppercase().as_str() {
         "GEO" => ": use \"geoip2\" and a header of its own",
-        "ENV" => ": there is no environment of requests",
         "FILES_TMPNAMES" => ": parts of a form are not stored in files",
         _ => "",
     };
@@ -155,7 +162,7 @@ fn parse_selector(text: &[u8]) -> Result<Selector, String> {
         let (regex, _) = pattern::compile(&caseless)?;
         return Ok(Selector::Pattern(regex, pattern.into()));
     }
-    Ok(Selector::Name(text.to_ascii_lowercase().into()))
+    Ok(Selector::Name(text.into()))
 }
 
 /// Names of the two selections of XML.
@@ -175,9 +182,13 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut begin = 0;
     let mut in_pattern = false;
+    let mut in_quotes = false;
     let mut previous = b'|';
     for (at, &byte) in text.iter().enumerate() {
-        if byte == b'/'
+        if byte == b'\'' && !in_pattern && (in_quotes || previous == b':') {
+            in_quotes = !in_quotes;
+        } else if in_quotes {
+        } else if byte == b'/'
             && previous == b':'
             && !text.get(at..).unwrap_or_default().starts_with(b"//@")
             && !text.get(at..).unwrap_or_default().starts_with(b"/*")

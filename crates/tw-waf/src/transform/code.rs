@@ -111,13 +111,14 @@ pub(super) fn escape_sequences(value: &[u8], out: &mut Vec<u8>) -> Transformed {
         {
             return Some((byte, 3));
         }
-        if let Some(decoded) = octal(text) {
-            return Some(decoded);
+        // Three digits may be more than a byte, whose low bits stay.
+        let digits = text.iter().take(3).map_while(|byte| char::from(*byte).to_digit(8));
+        let (count, code) = digits.fold((0, 0u32), |(count, code), digit| (count + 1, code * 8 + digit));
+        if count > 0 {
+            return Some((code as u8, count));
         }
-        match first {
-            b'\\' | b'?' | b'\'' | b'"' => Some((first, 1)),
-            _ => letter(first).map(|byte| (byte, 1)),
-        }
+        // Of an unknown escape the backslash is removed.
+        Some((letter(first).unwrap_or(first), 1))
     })
 }
 

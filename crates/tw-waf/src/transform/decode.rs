@@ -86,7 +86,15 @@ pub(super) fn hex_encode(value: &[u8], out: &mut Vec<u8>) -> Transformed {
 
 /// `hexDecode`
 pub(super) fn hex(value: &[u8], out: &mut Vec<u8>) -> Transformed {
-    out.extend(value.chunks_exact(2).map_while(hex_pair));
+    // Bytes that are no digits have a value, too, as in ModSecurity: a decoder that ends there would hide what follows.
+    let digit = |byte: u8| match byte {
+        b'A'..=u8::MAX => (byte & 0xdf).wrapping_sub(b'A').wrapping_add(10),
+        _ => byte.wrapping_sub(b'0'),
+    };
+    out.extend(value.chunks_exact(2).map(|pair| match pair {
+        [high, low] => digit(*high).wrapping_mul(16).wrapping_add(digit(*low)),
+        _ => 0,
+    }));
     compared(value, out)
 }
 
@@ -120,7 +128,7 @@ fn base64_digit(byte: u8) -> Option<u8> {
 }
 
 /// `base64Decode`: ends at the first byte that is no digit.
-pub(super) fn base64(value: &[u8], out: &mut Vec<u8>) -> Transformed {
+pub(crate) fn base64(value: &[u8], out: &mut Vec<u8>) -> Transformed {
     base64_digits(value.iter().map_while(|byte| base64_digit(*byte)), out);
     compared(value, out)
 }

@@ -20,7 +20,7 @@ pub(super) fn normalize_windows(value: &[u8], out: &mut Vec<u8>) -> Transformed 
 
 fn remove_dots(value: &[u8], out: &mut Vec<u8>) {
     let is_absolute = value.first() == Some(&b'/');
-    let ends_with_slash = value.last() == Some(&b'/') || value.ends_with(b"/.") || value.ends_with(b"/..");
+    let ends_with_slash = value.last() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in value.split(|byte| *byte == b'/') {
         match part {
@@ -45,7 +45,7 @@ fn remove_dots(value: &[u8], out: &mut Vec<u8>) {
         }
         out.extend_from_slice(part);
     }
-    if ends_with_slash && !parts.is_empty() && parts.last() != Some(&&b".."[..]) {
+    if ends_with_slash && !parts.is_empty() {
         out.push(b'/');
     }
 }

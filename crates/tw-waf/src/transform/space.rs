@@ -162,6 +162,9 @@ pub(super) fn remove_comments(value: &[u8], out: &mut Vec<u8>) -> Transformed {
             }
         };
         let found = end.and_then(|end| memchr::memmem::find(after, end).map(|at| at + end.len()));
+        if end.is_some() && found.is_none() {
+            out.push(b' ');
+        }
         rest = found.and_then(|at| after.get(at..)).unwrap_or_default();
     }
     compared(value, out)

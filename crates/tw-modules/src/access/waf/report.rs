@@ -1,13 +1,14 @@
-//! Error log, audit log, counters, variables and `--explain`.
+//! Error log, counters, variables and `--explain`.
 
 use std::sync::Arc;
 
 use tw_core::vars::{Value, write};
 use tw_log::Level;
+use tw_server::http::phases::explain::DetailedExplanation;
 use tw_server::http::plan::LogHandler;
 use tw_server::http::request::Request;
 use tw_server::vars::VarDef;
-use tw_waf::{Phase, Transaction};
+use tw_waf::{Phase, RecordTime, Transaction};
 
 use super::Waf;
 use super::inspection::Inspection;
@@ -88,7 +89,7 @@ pub(super) fn log_matches(r: &Request, inspection: &Inspection) {
         return;
     }
     let decided = transaction.verdict().map(|verdict| verdict.rule);
-    for message in messages.iter().skip(before) {
+    for message in messages.iter().skip(before).filter(|message| message.is_logged) {
         let level = if decided == Some(message.id) { Level::Error } else { Level::Info };
         r.log(level, format_args!("{}", transaction.log_line(message)));
     }
@@ -103,7 +104,7 @@ impl LogHandler for Report {
         if let Some(transaction) = inspection.transaction.borrow_mut().as_mut() {
             transaction.set_sent(r.response.status, r.costs.sent.body());
         }
-        inspection.run_here(Phase::Logging);
+        inspection.run_to_end(Phase::Logging);
         log_matches(r, &inspection);
         let waf = &inspection.waf;
         let transaction = inspection.transaction.borrow();
@@ -114,23 +115,38 @@ impl LogHandler for Report {
             _ => waf.shared.passed.add(1),
         }
         let audit_log = waf.rules.as_ref().and_then(|rules| rules.audit_log.as_ref());
-        if let Some(sink) = audit_log.and_then(|log| log.sink()).filter(|_| transaction.is_audited()) {
-            let time = waf.time.value(r);
-            // A record that finds the ring full is counted by its sink.
-            let _ = sink.push(&transaction.audit_record(&String::from_utf8_lossy(&time)));
+        if let Some(log) = audit_log.filter(|_| transaction.is_audited()) {
+            let [iso8601, local] =
+                waf.times.each_ref().map(|time| String::from_utf8_lossy(&time.value(r)).into_owned());
+            log.write(transaction, RecordTime { local: &local, iso8601: &iso8601 });
         }
     }
 }
 
-/// Lines about the rules that would match the head of `r`.
+/// Lines about the rules that would match `r`, and about its body if there is one.
 pub(super) fn explain(waf: &Arc<Waf>, r: &Request) -> Vec<(&'static str, String)> {
     let Some(rules) = &waf.rules else { return Vec::new() };
     let inspection = Inspection::begin(waf, rules, r);
-    inspection.run_here(Phase::RequestHeaders);
-    inspection.run_here(Phase::RequestBody);
+    let is_detailed = r.extensions.get::<DetailedExplanation>().is_some();
+    if let Some(transaction) = inspection.transaction.borrow_mut().as_mut()
+        && is_detailed
+    {
+        transaction.start_trace();
+    }
+    inspection.run_to_end(Phase::RequestHeaders);
+    if let (Some(transaction), Some(body)) = (inspection.transaction.borrow_mut().as_mut(), r.body.memory())
+        && transaction.reads_request_body()
+    {
+        transaction.set_request_body(body, body.len() as u64);
+    }
+    inspection.run_to_end(Phase::RequestBody);
     let transaction = inspection.transaction.borrow();
     let Some(transaction) = transaction.as_ref() else { return Vec::new() };
-    let mut summary = format!("{}, {} rules", verdict(transaction), rules.rules.len());
+    let mut summary = verdict(transaction).to_owned();
+    if let Some(verdict) = transaction.verdict() {
+        summary.push_str(&format!(" by rule {} in phase {}", verdict.rule, verdict.phase));
+    }
+    summary.push_str(&format!(", {} rules", rules.rules.len()));
     if let Some(score) = score(transaction) {
         summary.push_str(&format!(", anomaly score {score}"));
     }
@@ -138,6 +154,10 @@ pub(super) fn explain(waf: &Arc<Waf>, r: &Request) -> Vec<(&'static str, String)
     for message in transaction.messages() {
         let text = String::from_utf8_lossy(&message.message);
         lines.push(("", format!("rule {} ({}): {text}", message.id, message.place)));
+        if is_detailed {
+            lines.push(("", format!("     {}", message.cause)));
+        }
     }
+    lines.extend(transaction.trace().lines().map(|line| ("", line.to_owned())));
     lines
 }

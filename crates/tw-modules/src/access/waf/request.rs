@@ -12,9 +12,9 @@ use tw_server::http::request::Request;
 use tw_server::http::request_body::{self, Source};
 use tw_waf::{BodyCheck as BodyLength, Phase, Verdict, VerdictAction};
 
-use super::inspection::Inspection;
+use super::inspection::{Inspection, NotChecked, Progress};
 use super::report;
-use super::{INLINE_BODY_MAX, INLINE_MAX, Waf};
+use super::{INLINE_BODY_MAX, Waf};
 
 /// Bytes of a body that are read of its file at once.
 const READ_SIZE: usize = 64 << 10;
@@ -30,16 +30,13 @@ impl Handler for HeadCheck {
         let Some(rules) = &self.0.rules else { return Step::PASS };
         let inspection = Rc::new(Inspection::begin(&self.0, rules, r));
         r.extensions.put(inspection.clone());
-        let size =
-            inspection.transaction.borrow().as_ref().map_or(0, |transaction| transaction.value_bytes());
-        if size <= INLINE_MAX {
-            let verdict = inspection.run_here(Phase::RequestHeaders);
-            return Step::Now(follow(r, &inspection, verdict));
+        match inspection.run_here(Phase::RequestHeaders) {
+            Progress::Done(verdict) => Step::Now(follow(r, &inspection, verdict)),
+            Progress::Waits => Step::wait(move || async move {
+                let verdict = inspection.finish(r, Phase::RequestHeaders).await;
+                after_wait(r, &inspection, verdict)
+            }),
         }
-        Step::wait(move || async move {
-            let verdict = inspection.run_in_pool(r, Phase::RequestHeaders, |_| {}).await;
-            after_pool(r, &inspection, verdict)
-        })
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
@@ -66,8 +63,13 @@ impl Handler for BodyCheck {
             .as_ref()
             .is_some_and(|transaction| transaction.reads_request_body());
         if !reads_body || !r.body.has_source() {
-            let verdict = inspection.run_here(Phase::RequestBody);
-            return Step::Now(follow(r, &inspection, verdict));
+            return match inspection.run_here(Phase::RequestBody) {
+                Progress::Done(verdict) => Step::Now(follow(r, &inspection, verdict)),
+                Progress::Waits => Step::wait(move || async move {
+                    let verdict = inspection.finish(r, Phase::RequestBody).await;
+                    after_wait(r, &inspection, verdict)
+                }),
+            };
         }
         Step::wait(move || check(r, inspection))
     }
@@ -116,12 +118,12 @@ async fn check(r: &mut Request, inspection: Rc<Inspection>) -> Outcome {
         if let Some(transaction) = inspection.transaction.borrow_mut().as_mut() {
             transaction.set_request_body(&body, length);
         }
-        let verdict = inspection.run_here(Phase::RequestBody);
-        return follow(r, &inspection, verdict);
+        let verdict = inspection.run(r, Phase::RequestBody).await;
+        return after_wait(r, &inspection, verdict);
     }
     let set = move |transaction: &mut tw_waf::Transaction| transaction.set_request_body(&body, length);
     let verdict = inspection.run_in_pool(r, Phase::RequestBody, set).await;
-    after_pool(r, &inspection, verdict)
+    after_wait(r, &inspection, verdict)
 }
 
 /// The first bytes of the body, which was read into memory or a file.
@@ -139,11 +141,11 @@ async fn gather(r: &mut Request, source: Source, limit: usize) -> Result<Bytes, 
     Ok(gathered.into())
 }
 
-/// Continues after rules that have run in the pool. A request that could not be checked is refused.
-fn after_pool(
+/// Continues after rules that may have run in the pool. A request that could not be checked is refused.
+fn after_wait(
     r: &mut Request,
     inspection: &Inspection,
-    verdict: Result<Option<Verdict>, DiskError>,
+    verdict: Result<Option<Verdict>, NotChecked>,
 ) -> Outcome {
     match verdict {
         Ok(verdict) => follow(r, inspection, verdict),

@@ -12,7 +12,7 @@ use tw_server::http::plan::{LocalFuture, WholeBodyFilter};
 use tw_server::http::request::Request;
 use tw_waf::{Phase, Transaction, Verdict};
 
-use super::inspection::Inspection;
+use super::inspection::{Inspection, NotChecked};
 use super::{INLINE_BODY_MAX, report, request};
 
 /// Bytes that are pulled of a body at once.
@@ -53,11 +53,9 @@ async fn check(r: &mut Request, inspection: &Rc<Inspection>, body: Body) -> Resu
         let limit = transaction.response_body_limit();
         (limit, transaction.refuses_long_responses(), transaction.reads_response_body(&media_type))
     };
-    let verdict = inspection.run_here(Phase::ResponseHeaders);
-    refuse(r, inspection, verdict)?;
+    run(r, inspection, Phase::ResponseHeaders).await?;
     if !reads_body || r.method() == Method::Head {
-        let verdict = inspection.run_here(Phase::ResponseBody);
-        refuse(r, inspection, verdict)?;
+        run(r, inspection, Phase::ResponseBody).await?;
         return Ok(body);
     }
     let Gathered { bytes, rest } = gather(r, body, limit).await?;
@@ -70,25 +68,43 @@ async fn check(r: &mut Request, inspection: &Rc<Inspection>, body: Body) -> Resu
         r.response.reset(500);
         return Err(500);
     }
-    let verdict = if bytes.len() <= INLINE_BODY_MAX {
+    if bytes.len() <= INLINE_BODY_MAX {
         if let Some(transaction) = inspection.transaction.borrow_mut().as_mut() {
             transaction.set_response_body(&bytes, is_cut);
         }
-        inspection.run_here(Phase::ResponseBody)
+        run(r, inspection, Phase::ResponseBody).await?;
     } else {
         let checked = bytes.clone();
         let set = move |transaction: &mut Transaction| transaction.set_response_body(&checked, is_cut);
-        inspection.run_in_pool(r, Phase::ResponseBody, set).await.map_err(|error| {
-            r.log(Level::Error, format_args!("response was not checked by the firewall: {error}"));
-            r.response.reset(503);
-            503u16
-        })?
-    };
-    refuse(r, inspection, verdict)?;
+        let verdict = inspection.run_in_pool(r, Phase::ResponseBody, set).await;
+        after_rules(r, inspection, verdict)?;
+    }
     Ok(match rest {
         None => Body::Bytes(bytes),
         Some(rest) => Body::Pull(Box::new(Continued { first: Some(bytes), rest })),
     })
+}
+
+/// Runs the rules of a phase. The error is the status to answer with.
+async fn run(r: &mut Request, inspection: &Inspection, phase: Phase) -> Result<(), u16> {
+    let verdict = inspection.run(r, phase).await;
+    after_rules(r, inspection, verdict)
+}
+
+/// Continues after rules. A response that could not be checked is replaced. The error is the status to answer with.
+fn after_rules(
+    r: &mut Request,
+    inspection: &Inspection,
+    verdict: Result<Option<Verdict>, NotChecked>,
+) -> Result<(), u16> {
+    match verdict {
+        Ok(verdict) => refuse(r, inspection, verdict),
+        Err(error) => {
+            r.log(Level::Error, format_args!("response was not checked by the firewall: {error}"));
+            r.response.reset(503);
+            Err(503)
+        }
+    }
 }
 
 fn set_head(transaction: &mut Transaction, r: &Request) {

@@ -51,7 +51,12 @@ fn rules_that_cannot_be_enforced_are_refused() {
         ("SecRule ARGS \"@pmFromFile none.data\" \"id:1\"", "\"none.data\""),
         ("SecNothing On", "unknown directive"),
         ("SecRuleEngine Maybe", "invalid value \"Maybe\""),
-        ("SecAuditLog a\nSecAuditLogType Concurrent", "\"SecAuditLogType Concurrent\" is not supported"),
+        (
+            "SecAuditLog a\nSecAuditLogType Concurrent",
+            "\"SecAuditLogType Concurrent\" needs \"SecAuditLogStorageDir\"",
+        ),
+        ("SecAuditLogFormat XML", "audit log format \"XML\" is not supported"),
+        ("SecUnicodeMapFile none.mapping 20127", "\"none.mapping\""),
     ] {
         let refused = refusal(&format!("modsecurity on; modsecurity_rules '{rules}';"));
         assert!(refused.contains(message), "{rules}: {refused}");

@@ -21,7 +21,7 @@ fn matching_request_is_refused_and_others_pass() {
     assert_eq!(request(&server, "GET /", &["Accept: evil"]).status, 200);
     assert_eq!(request(&server, "DELETE /", &[]).status, 403);
     assert_eq!(metric(&server, "modsecurity_requests_total{verdict=\"blocked\"}"), 8);
-    assert_eq!(metric(&server, "modsecurity_rule_matches_total{rule=\"1\"}"), 7);
+    assert_eq!(metric(&server, "modsecurity_rule_matches_total{rule=\"1\",paranoia_level=\"0\"}"), 7);
 }
 
 #[test]

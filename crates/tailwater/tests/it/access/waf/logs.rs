@@ -54,6 +54,7 @@ fn audit_log_has_records_of_relevant_requests() {
         "SecAuditEngine RelevantOnly
          SecAuditLogRelevantStatus \"^(?:5|4(?!04))\"
          SecAuditLogParts ABCFHZ
+         SecAuditLogFormat JSON
          SecAuditLog logs/audit.log
          SecRule ARGS \"@contains evil\" \"id:1,phase:2,deny,msg:Attack\"
          SecRule ARGS \"@contains quiet\" \"id:2,phase:2,pass,noauditlog\"",
@@ -73,5 +74,54 @@ fn audit_log_has_records_of_relevant_requests() {
         "\"secrules_engine\":\"Enabled\"",
     ] {
         assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn audit_log_has_the_format_of_modsecurity() {
+    let server = start_firewall(
+        "SecAuditEngine RelevantOnly
+         SecAuditLogParts ABFHZ
+         SecAuditLog logs/audit.log
+         SecRule ARGS \"@contains evil\" \"id:1,phase:1,deny,msg:Attack\"",
+        "location / { } modsecurity_transaction_id t1;",
+    );
+    page(&server, "/?a=evil");
+    let text = server.log("logs/audit.log", 12).unwrap().join("\n");
+    for part in [
+        "---A--\n[",
+        "] t1 127.0.0.1 ",
+        "---B--\nGET /?a=evil HTTP/1.1\nHost: localhost",
+        "HTTP/1.1 403",
+        "[id \"1\"]",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn concurrent_audit_log_has_a_file_for_each_record() {
+    let server = start_firewall(
+        "SecAuditEngine RelevantOnly
+         SecAuditLogParts ABHZ
+         SecAuditLogType Concurrent
+         SecAuditLogStorageDir audit/records
+         SecAuditLog logs/index.log
+         SecRule ARGS \"@contains evil\" \"id:1,phase:1,deny,msg:Attack\"",
+        "location / { } modsecurity_transaction_id \"t-$arg_id\";",
+    );
+    for id in ["1", "../2"] {
+        assert_eq!(page(&server, &format!("/?a=evil&id={id}")).0, 403);
+    }
+    page(&server, "/");
+    let lines = server.log("logs/index.log", 2).unwrap();
+    assert_eq!(lines.len(), 2);
+    for (line, name) in lines.iter().zip(["-t-1", "-t-.._2"]) {
+        let file = line.split(' ').find(|word| word.contains("audit/records/")).unwrap();
+        assert!(file.ends_with(name), "{line}");
+        let name = file.rsplit_once("audit/records").unwrap().1;
+        // The line may be written before the file.
+        let record = server.log(&format!("audit/records{name}"), 7).unwrap().join("\n");
+        assert!(record.contains("[id \"1\"]"), "{record}");
     }
 }
