@@ -33,7 +33,8 @@ use tw_server::load::Resolve;
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
 /// Beginnings of the names of metrics that tables of the page are made of.
-const TABLES: [&str; 6] = ["cache_", "disk_", "mail_zone_", "stream_zone_", "upstream_peer_", "zone_"];
+const TABLES: [&str; 7] =
+    ["cache_", "disk_", "mail_zone_", "modsecurity_", "stream_zone_", "upstream_peer_", "zone_"];
 
 /// `status_page` as written.
 #[derive(Default)]
