@@ -14,6 +14,7 @@ mod purge_order;
 mod serve;
 mod trust;
 mod usage_error;
+mod waf;
 
 pub use self::cache::{
     CacheCheckOptions, CacheCommand, CacheExportOptions, CacheFormatOptions, CacheStatOptions, ExportTarget,
@@ -28,6 +29,7 @@ pub use self::purge_order::{Purge, PurgeMode, PurgeScope};
 pub use self::serve::{Absent, Coding, ServeOptions, TermsOfService, TlsOptions};
 pub use self::trust::{TrustChange, TrustOptions};
 pub use self::usage_error::UsageError;
+pub use self::waf::WafTestOptions;
 use self::usage_error::invalid;
 
 /// Command of the command line.
@@ -67,6 +69,10 @@ pub enum Command {
     HashPasswordHelp,
     /// Show what the reference says about a name.
     Reference(Vec<u8>),
+    /// Check requests of a file with the rules of the firewall.
+    WafTest(Box<WafTestOptions>),
+    /// Say how to use `waf`.
+    WafHelp,
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
 }
@@ -94,6 +100,8 @@ pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageE
         command(trust::parse(words), Command::TrustHelp, Command::Trust).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
         parse_hash_password(words).map_err(of("hash-password"))
+    } else if words.next_if(|word| word == b"waf").is_some() {
+        command(waf::parse(words), Command::WafHelp, |options| Command::WafTest(Box::new(options))).map_err(of("waf"))
     } else if words.next_if(|word| word == b"top").is_some() {
         Ok(Command::Top(words.collect()))
     } else if words.next_if(|word| word == b"help").is_some() {
@@ -135,6 +143,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"fleet") => Command::FleetHelp,
         Some(b"trust") => Command::TrustHelp,
         Some(b"hash-password") => Command::HashPasswordHelp,
+        Some(b"waf") => Command::WafHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
         Some(b"help") => return parse_help(std::iter::empty()),
         Some(option @ [b'-', ..]) => return Err(invalid(option)),

@@ -13,3 +13,4 @@ pub(crate) mod tls;
 pub mod top;
 pub mod trust;
 pub mod version;
+pub mod waf;

@@ -347,6 +347,26 @@ pub const TRUST: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
+/// Purpose of `waf test`, after its usage.
+pub(crate) const WAF_ABOUT: &str = "Checks requests with the rules of the web application firewall that a configuration has for them, without a \
+     server. The file has one request as it is sent, with its head and its body, or lines of an access log in the combined format; - is standard \
+     input. The verdict, the anomaly score and the rules that match are printed for each request.";
+
+/// The options of `tailwater waf test`.
+pub(crate) const WAF: &[Opt] = &[
+    with(&["-c"], ("file", Kind::File), "configuration file (default: {file})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "prefix of relative names (default: {prefix})", ""),
+    with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
+    with(
+        &["--host"],
+        ("host", Kind::Text),
+        "host, perhaps with its port, of all requests",
+        "Otherwise it is that of the request, or the default server.",
+    ),
+    flag(&["--details"], "show the values that every rule compares, too", ""),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];
+
 /// Purpose of `hash-password`, after its usage.
 pub const HASH_PASSWORD_ABOUT: &str = "Reads a password from standard input (twice and hidden on a terminal, otherwise one line) \
      and prints its hash (yescrypt) with a new salt. With a user it prints a line for the file of auth_basic_user_file: \

@@ -77,6 +77,8 @@ fn main() -> ExitCode {
         Ok(Command::Cache(command)) => commands::cache_directory::run(&command),
         Ok(Command::CacheHelp) => help(&commands::version::cache_help()),
         Ok(Command::Trust(options)) => commands::trust::trust(&options),
+        Ok(Command::WafTest(options)) => commands::waf::test(&options),
+        Ok(Command::WafHelp) => help(&commands::version::waf_help()),
         Ok(Command::HashPassword(user)) => commands::hash_password::hash_password(user.as_deref()),
         Ok(Command::Reference(name)) => commands::reference::reference(&name),
         Ok(Command::Top(words)) => commands::top::top(words),

@@ -48,6 +48,7 @@ fn options(command: &str) -> &'static [Opt] {
         "purge" => options::PURGE,
         "fleet" => options::FLEET,
         "trust" => options::TRUST,
+        "waf" => options::WAF,
         "hash-password" => options::HASH_PASSWORD,
         _ => &[],
     }

@@ -212,6 +212,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             (options::FLEET, format!("fleet status {name}")),
             (options::CACHE_FORMAT, format!("cache format /dev/null {name}")),
             (options::TRUST, format!("trust {name}")),
+            (options::WAF, format!("waf test f {name}")),
             (options::HASH_PASSWORD, format!("hash-password {name}")),
         ] {
             let takes_value = match parsed(&line) {
@@ -230,6 +231,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         ("cache check d ", options::CACHE_CHECK),
         ("cache export d ", options::CACHE_EXPORT),
         ("trust ", options::TRUST),
+        ("waf test f ", options::WAF),
         ("hash-password ", options::HASH_PASSWORD),
     ] {
         for option in options {

@@ -235,6 +235,13 @@ pub fn hash_password_help() -> String {
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::HASH_PASSWORD))
 }
 
+/// The text of `waf --help`.
+pub fn waf_help() -> String {
+    let about = wrapped(options::WAF_ABOUT, "", "");
+    let usage = usage("Usage: tailwater waf test file", options::WAF);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::WAF))
+}
+
 /// Returns true if the kernel has landlock, of any version, and lets it be used.
 fn has_landlock() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

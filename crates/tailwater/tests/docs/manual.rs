@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tailwater_commands::options::{
     CACHE_ABOUT, CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, FLEET_ABOUT, HASH_PASSWORD,
     HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
-    TRUST_ABOUT,
+    TRUST_ABOUT, WAF, WAF_ABOUT,
 };
 use tw_base::command_line::Opt;
 use tw_conf::context_words;
@@ -142,6 +142,9 @@ fn the_manual_is_documented() {
     out.push_str(".SH TRUST\n");
     paragraphs(&[TRUST_ABOUT], &mut out);
     TRUST.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH WAF\n");
+    paragraphs(&[WAF_ABOUT], &mut out);
+    WAF.iter().for_each(|option| entry(option, &mut out));
     out.push_str(".SH HASH\\-PASSWORD\n");
     paragraphs(&[HASH_PASSWORD_ABOUT], &mut out);
     HASH_PASSWORD.iter().for_each(|option| entry(option, &mut out));

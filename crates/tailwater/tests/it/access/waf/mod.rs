@@ -5,6 +5,7 @@ mod configuration;
 mod head;
 mod logs;
 mod responses;
+mod tools;
 
 use tw_testkit::{Client, Response, Server};
 
