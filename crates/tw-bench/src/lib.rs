@@ -57,6 +57,7 @@ mod targets;
 mod tls;
 mod turns;
 mod usage;
+mod waf;
 
 pub(crate) use self::directory::{home, root};
 pub use self::options::USAGE;
@@ -72,6 +73,7 @@ const MEASUREMENTS: &[(&str, Run)] = &[
     ("cache", cache::run),
     ("static", static_files::run),
     ("filters", filters::run),
+    ("waf", waf::run),
     ("disk", disk::run),
     ("pools", pools::run),
     ("open", open::run),

@@ -26,6 +26,11 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("static", "Static files in memory", "Processor time of the server for one request, on one core."),
     ("filters", "Compression", "Processor time to compress source code for every request."),
     (
+        "waf",
+        "Web application firewall",
+        "Processor time of a request under the Core Rule Set, and a neighbour beside large bodies.",
+    ),
+    (
         "proxy",
         "Reverse proxy",
         "Processor time of a proxy for one request; throughput and memory with large bodies.",
