@@ -40,6 +40,10 @@ impl Handler for HeadCheck {
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        if Inspection::of(r).is_some() {
+            // The rewrite phase runs again after a rewrite.
+            return Vec::new();
+        }
         report::explain(&self.0, r)
     }
 

@@ -1,6 +1,6 @@
 //! Error log, audit log and variables.
 
-use super::{post, start_firewall};
+use super::{post, start_firewall, start_firewall_with_directory};
 use crate::support::{page, server, start};
 
 #[test]
@@ -101,7 +101,7 @@ fn audit_log_has_the_format_of_modsecurity() {
 
 #[test]
 fn concurrent_audit_log_has_a_file_for_each_record() {
-    let server = start_firewall(
+    let server = start_firewall_with_directory(
         "SecAuditEngine RelevantOnly
          SecAuditLogParts ABHZ
          SecAuditLogType Concurrent

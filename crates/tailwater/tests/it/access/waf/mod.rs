@@ -7,14 +7,24 @@ mod logs;
 mod responses;
 mod tools;
 
+use tw_testkit::server::Builder;
 use tw_testkit::{Client, Response, Server};
 
 use crate::support::{server, start};
 
 /// A server with `rules` around `locations`.
 fn start_firewall(rules: &str, locations: &str) -> Server {
+    start_at(server(), rules, locations)
+}
+
+/// The same, with the directory `audit/records`.
+fn start_firewall_with_directory(rules: &str, locations: &str) -> Server {
+    start_at(server().file("audit/records/old", ""), rules, locations)
+}
+
+fn start_at(server: Builder, rules: &str, locations: &str) -> Server {
     start(
-        server().file("html/index.html", "page").file("html/other.html", "other"),
+        server.file("html/index.html", "page").file("html/other.html", "other"),
         &format!(
             "server {{
                listen 127.0.0.1:{{port}}; root html; error_log logs/error.log info; modsecurity on;

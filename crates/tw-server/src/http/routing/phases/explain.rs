@@ -391,6 +391,8 @@ async fn explain_phases(
         for (handler, module) in plan.handlers(*phase).iter().zip(plan.modules(*phase)) {
             let uri = uri_of(r);
             let before = r.route.plan;
+            let explained = handler.explain(r);
+            explained.into_iter().for_each(|(about, text)| explanation.add(about, text, None));
             let outcome = call_handler(&**handler, r).await;
             if uri_of(r) != uri {
                 explanation.add("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
