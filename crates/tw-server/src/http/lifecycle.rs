@@ -166,3 +166,19 @@ fn note_if_slow(r: &Request) {
         request: text(&[r.client_method_name(), b" ", target].concat()),
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A request in progress is little more than this future.
+    #[test]
+    fn future_of_a_request_is_small() {
+        let size = size_of_future(|r: &'static mut Request, head| serve(r, head));
+        assert!(size <= 704, "{size}");
+    }
+}

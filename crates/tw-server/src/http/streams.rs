@@ -38,6 +38,8 @@ pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
 pub(super) use self::reset_reason::ResetReason;
 pub(super) use self::send_response::{CLIENT_CLOSED_REQUEST, send_early_hints, send_response};
 pub(super) use self::serve_connection::{StreamConnection, serve_connection};
+#[cfg(test)]
+pub(super) use self::serve_request::serve_request;
 pub(super) use self::stream_loss::StreamLoss;
 pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};
 

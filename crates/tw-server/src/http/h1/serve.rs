@@ -159,3 +159,19 @@ async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request, admission: 
         tw_rt::yield_now().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The memory that a connection takes while it has a request, without that request.
+    #[test]
+    fn future_of_requests_is_small() {
+        let size = size_of_future(|conn: &'static Rc<Http1Connection>, early| serve_readable(conn, early, false));
+        assert!(size <= 832, "{size}");
+    }
+}

@@ -315,3 +315,21 @@ impl<'c> ConnectionState<'c> {
         self.begin_close(ErrorCode::NO_ERROR);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::memory_share::Hold;
+    use crate::http::streams::serve_request;
+
+    fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The memory of the task of a request that has to wait, without that request.
+    #[test]
+    fn future_of_a_request_is_small() {
+        let size = size_of_future(|stream: Rc<Http2Stream>, head| serve_request(stream, head, Hold::default()));
+        assert!(size <= 1152, "{size}");
+    }
+}
