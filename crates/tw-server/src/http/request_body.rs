@@ -7,7 +7,7 @@
 //! ```
 //! The temporary file is removed with its owner.
 
-mod client_body;
+mod incoming_body;
 mod error;
 mod progress;
 pub mod read;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use tw_disk::{Account, File, JobClass, JobSource};
 use tw_http::Framing;
 
-pub use self::client_body::{BodyInput, ClientBody, Piece, Received};
+pub use self::incoming_body::{BodyInput, IncomingBody, Piece, Received};
 pub use self::error::{BodyError, BodyLimits, Drained, InputError};
 pub use self::progress::BodyProgress;
 use super::body_buffer::{BodyBuffer, Reader};
@@ -43,7 +43,7 @@ pub enum Source {
     #[default]
     None,
     /// The client.
-    Client(Box<ClientBody>),
+    Client(Box<IncomingBody>),
     /// Body that was read before.
     Stored(Box<Reader>),
     /// Taken by a handler and not returned.

@@ -7,7 +7,7 @@ use tw_http::Framing;
 use super::Http1Connection;
 use super::input::Http1Body;
 use crate::http::request::Request;
-use crate::http::request_body::{ClientBody, Source};
+use crate::http::request_body::{IncomingBody, Source};
 
 /// Attaches the body that follows the head, of which a part may have arrived with the head.
 pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
@@ -19,7 +19,7 @@ pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
     let len = came.len();
     if let Some(input) = Http1Body::new(conn, framing, r.head.expect_continue(), came) {
         r.head.consume(len);
-        r.body.begin(Source::Client(ClientBody::new(input)));
+        r.body.begin(Source::Client(IncomingBody::new(input)));
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Intent, ReceivedHead, RequestStream, StreamProtocol};
 use crate::http::generation::ListenGroup;
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
-use crate::http::request_body::{ClientBody, Source};
+use crate::http::request_body::{IncomingBody, Source};
 use crate::http::start::choose_server;
 
 /// The server of the host does not speak the protocol of the connection (RFC 9110, section 15.5.20).
@@ -102,7 +102,7 @@ pub(crate) fn begin_body<S: RequestStream + 'static>(stream: Rc<S>, r: &mut Requ
         Framing::Chunked => None,
     };
     let expects = if r.head.expect_continue() { Expects::Continue } else { Expects::Nothing };
-    r.body.begin(Source::Client(ClientBody::new(StreamBody::new(stream, length, expects))));
+    r.body.begin(Source::Client(IncomingBody::new(StreamBody::new(stream, length, expects))));
 }
 
 fn read(

@@ -105,8 +105,8 @@ impl BodyInput for ScriptedInput {
     }
 }
 
-fn scripted(events: &[Event]) -> Box<ClientBody<ScriptedInput>> {
-    ClientBody::new(ScriptedInput {
+fn scripted(events: &[Event]) -> Box<IncomingBody<ScriptedInput>> {
+    IncomingBody::new(ScriptedInput {
         events: events.iter().copied().collect(),
         bytes: Bytes::new(),
         received: 0,
@@ -122,7 +122,7 @@ fn poll<F: Future>(future: F) -> Poll<F::Output> {
 }
 
 /// Pieces of at most four bytes up to the end, an error, or a wait.
-fn pieces(body: &mut ClientBody<ScriptedInput>, limits: BodyLimits) -> String {
+fn pieces(body: &mut IncomingBody<ScriptedInput>, limits: BodyLimits) -> String {
     let mut seen = String::new();
     loop {
         match poll(body.next(4, limits)) {
@@ -202,7 +202,7 @@ fn observers_learn_of_bytes_and_waits() {
 fn rest_is_drained_if_the_next_request_follows() {
     use Event::{Bytes, Loss, Pause, Timeout};
     const TIME: Duration = Duration::from_secs(30);
-    let drained = |body: &mut ClientBody<ScriptedInput>| {
+    let drained = |body: &mut IncomingBody<ScriptedInput>| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(body.drain(TIME, TIME))
     };

@@ -118,7 +118,7 @@ pub enum Received {
 }
 
 /// Body that a client sends, as far as it was not taken yet.
-pub struct ClientBody<I: ?Sized = dyn BodyInput> {
+pub struct IncomingBody<I: ?Sized = dyn BodyInput> {
     /// Takes over the number of received bytes after each piece.
     progress: Option<BodyProgress>,
     /// Learns when the body waits for the client.
@@ -130,14 +130,14 @@ pub struct ClientBody<I: ?Sized = dyn BodyInput> {
 /// Number of times that bytes are received for a piece at hand: the first ones may be framing only.
 const RECEIVES_AT_HAND: usize = 2;
 
-impl<I: BodyInput> ClientBody<I> {
+impl<I: BodyInput> IncomingBody<I> {
     /// Body of which nothing was taken.
     pub(crate) fn new(input: I) -> Box<Self> {
         Box::new(Self { progress: None, deadline: None, waits: ClientWait::default(), input })
     }
 }
 
-impl<I: BodyInput + ?Sized> ClientBody<I> {
+impl<I: BodyInput + ?Sized> IncomingBody<I> {
     /// Body as its protocol brings it.
     pub(super) fn input(&self) -> &I {
         &self.input
