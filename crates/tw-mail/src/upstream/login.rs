@@ -327,7 +327,8 @@ mod tests {
         check(&target(MailProtocol::Pop3, &login), &[("-ERR busy\r\n", "Refused")]);
         let target = target(MailProtocol::Pop3, &login);
         let mut refused = UpstreamLogin::default();
-        for (response, awaits_verdict) in [("+OK ready\r\n", false), ("+OK\r\n", true), ("-ERR bad\r\n", true)]
+        for (response, awaits_verdict) in
+            [("+OK ready\r\n", false), ("+OK\r\n", true), ("-ERR bad\r\n", true)]
         {
             refused.advance(response.as_bytes(), &target);
             assert_eq!(refused.awaits_verdict(), awaits_verdict, "{response:?}");

@@ -7,8 +7,8 @@
 //! ```
 //! The temporary file is removed with its owner.
 
-mod incoming_body;
 mod error;
+mod incoming_body;
 mod progress;
 pub mod read;
 
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use tw_disk::{Account, File, JobClass, JobSource};
 use tw_http::Framing;
 
-pub use self::incoming_body::{BodyInput, IncomingBody, Piece, Received};
 pub use self::error::{BodyError, BodyLimits, Drained, InputError};
+pub use self::incoming_body::{BodyInput, IncomingBody, Piece, Received};
 pub use self::progress::BodyProgress;
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;

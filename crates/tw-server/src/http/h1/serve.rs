@@ -171,7 +171,8 @@ mod tests {
     /// The memory that a connection takes while it has a request, without that request.
     #[test]
     fn future_of_requests_is_small() {
-        let size = size_of_future(|conn: &'static Rc<Http1Connection>, early| serve_readable(conn, early, false));
+        let size =
+            size_of_future(|conn: &'static Rc<Http1Connection>, early| serve_readable(conn, early, false));
         assert!(size <= 832, "{size}");
     }
 }

@@ -329,7 +329,8 @@ mod tests {
     /// The memory of the task of a request that has to wait, without that request.
     #[test]
     fn future_of_a_request_is_small() {
-        let size = size_of_future(|stream: Rc<Http2Stream>, head| serve_request(stream, head, Hold::default()));
+        let size =
+            size_of_future(|stream: Rc<Http2Stream>, head| serve_request(stream, head, Hold::default()));
         assert!(size <= 1152, "{size}");
     }
 }
