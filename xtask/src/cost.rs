@@ -14,7 +14,7 @@ use crate::{Failure, cargo, root, target};
 /// Typical changes: a name for the table, and the file that is touched.
 const CHANGES: &[(&str, &str)] = &[
     ("a module", "crates/tw-modules/src/content/autoindex.rs"),
-    ("routing", "crates/tw-server/src/http/routing/route.rs"),
+    ("routing", "crates/tw-request/src/route.rs"),
     ("cache", "crates/tw-cache/src/index/mod.rs"),
     ("TLS", "crates/tw-tls/src/identity.rs"),
     ("HTTP/2", "crates/tw-http2/src/stream.rs"),

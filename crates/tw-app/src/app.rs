@@ -16,7 +16,7 @@ use tw_core::reloaded_file;
 use tw_mail::MailLoop;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
-use tw_server::event_loop::Loop as HttpLoop;
+use tw_server::http::HttpLoop;
 use tw_server::http::proxy::ocsp_client::LoopOcspClient;
 use tw_stream::{LoopServices, OcspQuery, StreamApplication};
 use tw_tls_settings::OcspClient;
@@ -47,7 +47,7 @@ impl LoopServices for AppServices {
 
     fn query_ocsp(&self, query: OcspQuery) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
         let Some(app) = self.0.upgrade() else { return Box::pin(ready(Err("no OCSP client".to_owned()))) };
-        let client = LoopOcspClient { event_loop: app.http.clone(), resolving: query.resolving };
+        let client = LoopOcspClient { event_loop: app.http.event_loop().clone(), resolving: query.resolving };
         Box::pin(async move { client.query(&query.url, &query.der, query.size_max).await })
     }
 }

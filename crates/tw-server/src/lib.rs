@@ -2,13 +2,11 @@
 //!
 //! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`event_loop`].
 
-pub mod config;
-pub mod event_loop;
 pub mod http;
 pub mod limits;
 pub mod load;
 pub mod metrics;
-mod protocol;
 #[cfg(test)]
 mod testing;
-pub mod vars;
+
+pub use tw_request::{config, event_loop, vars};

@@ -6,7 +6,7 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::config::{location, server};
+use tw_request::config::{location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
@@ -24,7 +24,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 tw_base::memory::LIMITS,
                 listen::LIMITS,
                 event_loop::LIMITS,
-                crate::event_loop::LIMITS,
+                tw_request::event_loop::LIMITS,
                 tw_accept::LIMITS,
             ]
             .concat(),

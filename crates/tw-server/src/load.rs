@@ -6,7 +6,8 @@
 //! ```
 
 mod blocks;
-mod protocol;
+#[cfg(test)]
+mod file_settings_tests;
 mod scope;
 
 use std::sync::{Arc, OnceLock};
@@ -26,25 +27,25 @@ use tw_tls_settings::Ssl;
 
 use self::blocks::LoadedHttp;
 use self::scope::BlockScope;
-use crate::config::location::{Location, TempPath};
-use crate::config::memory::{self, Memory};
-use crate::config::server::ServerSettings;
-use crate::config::upstream::Upstream;
+use tw_request::config::location::{Location, TempPath};
+use tw_request::config::memory::{self, Memory};
+use tw_request::config::server::ServerSettings;
+use tw_request::config::upstream::Upstream;
 use crate::http::acme::{self, Acme, CollectedCertificates, NOT_IN_SANDBOX};
-use crate::http::cache;
-use crate::http::generation::{Config, HttpConfig};
+use tw_request::generation::{Config, HttpConfig};
 use crate::http::h2::directives::Http2;
 use crate::http::h3::directives::Http3;
 use crate::http::proxy::health::HealthCheckGroup;
-use crate::http::request::{Parts, Request};
+use tw_request::request::{Parts, Request};
+use tw_request::protocol::Http;
+use tw_request::vars::VarTable;
+use crate::http::cache;
 use crate::metrics;
-use crate::protocol::Http;
-use crate::vars::VarTable;
 
 pub use self::scope::directives;
-pub use crate::config::block::Block;
-pub use crate::config::directories::{Directory, DirectoryPurpose};
-pub use crate::protocol::Resolve;
+pub use tw_request::config::block::Block;
+pub use tw_request::config::directories::{Directory, DirectoryPurpose};
+pub use tw_request::protocol::Resolve;
 pub use tw_core::load::Prefixes;
 
 /// A module of HTTP.

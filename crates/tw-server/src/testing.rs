@@ -15,14 +15,14 @@ use tw_net::Transport;
 use tw_net::listen::SocketKind;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
-use crate::event_loop::Loop;
-use crate::http::client::Client;
-use crate::http::generation::Generation;
+use crate::http::HttpLoop;
+use tw_request::client::Client;
+use tw_request::generation::Generation;
 use crate::http::h1;
-use crate::http::request::{After, Request, RequestWire};
+use tw_request::request::{After, Request, RequestWire};
 use crate::http::start;
 use crate::load::{Prefixes, load};
-use crate::vars::{Template, Value, VarTable};
+use tw_request::vars::{Template, Value, VarTable};
 
 /// Loads `http { CONF }`.
 pub(crate) fn generation(conf: &str) -> Generation {
@@ -77,7 +77,8 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.groups[0].address.clone());
         let core = LoopCore::new(3, Arc::new(Counts::default()), generation.process());
-        let event_loop = Loop::new(core, generation);
+        let http = HttpLoop::new(core, generation);
+        let event_loop = http.event_loop().clone();
         let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), event_loop.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));

@@ -15,14 +15,15 @@ use tw_net::{Addr, Transport};
 use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
 
-use super::client::{Client, HQ};
-use super::generation::{ListenGroup, LoopGeneration};
+use tw_request::client::Client;
+use tw_request::generation::{ListenGroup, LoopGeneration};
 use super::h1::{self, Http1Connection};
 use super::h3::directives::Http3;
-use super::handshake::{HTTP_2, HTTP_3};
-use super::local_future::LocalFuture;
+use super::handshake::AcceptingClient;
+use tw_request::local_future::LocalFuture;
 use super::{h2, h3};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
+use tw_request::alpn::{HQ, HTTP_2, HTTP_3};
 
 /// Error code of a connection that ends without an error (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u64 = 0x100;
@@ -92,7 +93,7 @@ async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option
     let local = group.address.inet().and_then(|listen| Some((incoming.local()?, listen.port())));
     client.local_or(|| local.map(|local| Addr::Inet(local.into())));
     let timeout = server.settings.client_header_timeout;
-    let connection = tw_accept::quic::accept(&*client, incoming, &server.quic, timeout).await?;
+    let connection = tw_accept::quic::accept(&AcceptingClient(&client), incoming, &server.quic, timeout).await?;
     connection.set_drop_code(H3_NO_ERROR);
     matches!(client.alpn_protocol(), Some(HTTP_3 | HQ)).then_some(connection)
 }
@@ -173,7 +174,7 @@ async fn wait_for_first_bytes(
 async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u8>, steps: Option<Steps>) {
     let accepted = match (transport, steps) {
         (Transport::Plain(socket), Some(steps)) => {
-            let accepted = Box::pin(tw_accept::accept(&*client, socket, early, steps)).await;
+            let accepted = Box::pin(tw_accept::accept(&AcceptingClient(&client), socket, early, steps)).await;
             let Some(accepted) = accepted else { return };
             accepted
         }

@@ -14,8 +14,8 @@ use tw_base::memory::{self, MemoryHolder, MemoryLevel};
 use tw_core::event_loop::LevelGuard;
 use tw_rt::Deadline;
 
-use super::client::Client;
-use super::memory_share::{Hold, MemoryShare};
+use tw_request::client::Client;
+use tw_request::memory_share::{Hold, MemoryShare};
 
 /// Memory of a request without its body and response: its head, its variables, and the task that serves it.
 const REQUEST_SIZE: usize = 12 << 10;

@@ -18,16 +18,16 @@ use tw_rt::watch::Subject;
 use super::accept;
 use super::cache;
 use super::cache::OpenEntries;
-use super::client::Client;
-use super::files::{FILES_MAX, FileTable};
-use super::generation::GenerationRef;
+use tw_request::client::Client;
+use tw_request::files::{FILES_MAX, FileTable};
+use tw_request::generation::GenerationRef;
 use super::h2::UntriedBytes;
 use super::history;
-use super::local_future::LocalFuture;
+use tw_request::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
-use crate::config::memory::Memory;
-use crate::event_loop::{Loop, LoopParts};
+use tw_request::config::memory::Memory;
+use tw_request::event_loop::{Loop, LoopParts};
 
 /// Task of a module, which the first loop or every loop runs as long as its requests are served by the configuration that has it: a
 /// shared object of that configuration.
@@ -79,77 +79,90 @@ fn open_entries(event_loop: &Loop) -> &FatalCell<OpenEntries> {
     event_loop.part()
 }
 
-impl Application for Loop {
+/// HTTP on one loop.
+pub struct HttpLoop {
+    event_loop: Rc<Loop>,
+}
+
+impl HttpLoop {
+    /// State of the loop.
+    pub fn event_loop(&self) -> &Rc<Loop> {
+        &self.event_loop
+    }
+}
+
+impl Application for HttpLoop {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let event_loop = Rc::new(new_loop(core, generation));
-        let resources: Weak<Self> = Rc::downgrade(&event_loop);
-        event_loop.add_idle_resources(resources);
-        event_loop
+        let http = Rc::new(Self { event_loop: Rc::new(new_loop(core, generation)) });
+        let resources: Weak<Self> = Rc::downgrade(&http);
+        http.event_loop.add_idle_resources(resources);
+        http
     }
 
     fn set_generation(&self, generation: GenerationRef) {
-        self.replace_generation(generation);
+        self.event_loop.replace_generation(generation);
     }
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
         let AcceptedConnection { id, transport, peer, listen, passed } = connection;
-        let client = Client::new(id, peer, listen, SocketKind::Stream, self);
+        let client = Client::new(id, peer, listen, SocketKind::Stream, self.event_loop.clone());
         client.debug(format_args!("accept: {}", client.peer()));
         let early = passed.map_or_else(Vec::new, |passed| client.take_passed(*passed));
         accept::serve(client, transport, early)
     }
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
-        accept::receive(self, listener, datagram);
+        accept::receive(&self.event_loop, listener, datagram);
     }
 
     fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
-        accept::receive_passed(self, &datagram);
+        accept::receive_passed(&self.event_loop, &datagram);
     }
 
     fn has_connections_over(&self, listener: &DatagramListener) -> bool {
-        accept::quic(self).has_connections_over(listener)
+        accept::quic(&self.event_loop).has_connections_over(listener)
     }
 
     fn stop_connections(&self, listener: &DatagramListener) {
-        accept::quic(self).stop_receiving(listener, accept::H3_NO_ERROR);
+        accept::quic(&self.event_loop).stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {
-        accept::quic(self).stop_receiving(listener, accept::H3_NO_ERROR);
+        accept::quic(&self.event_loop).stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {
+        let event_loop = &self.event_loop;
         let mut background_tasks = TaskSet::default();
-        let subject = |kind| Subject { kind, id: self.index as u64 };
-        background_tasks.spawn((), subject("names"), names::refresh(self.clone()));
-        background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
-        background_tasks.spawn((), subject("stapling"), ocsp_stapling::run(self.clone()));
-        background_tasks.spawn((), subject("history"), history::run(self.clone()));
-        background_tasks.spawn((), subject("caches"), cache::manage(self.clone()));
-        let generation = self.generation();
+        let subject = |kind| Subject { kind, id: event_loop.index as u64 };
+        background_tasks.spawn((), subject("names"), names::refresh(event_loop.clone()));
+        background_tasks.spawn((), subject("health checks"), health::run(event_loop.clone()));
+        background_tasks.spawn((), subject("stapling"), ocsp_stapling::run(event_loop.clone()));
+        background_tasks.spawn((), subject("history"), history::run(event_loop.clone()));
+        background_tasks.spawn((), subject("caches"), cache::manage(event_loop.clone()));
+        let generation = self.event_loop.generation();
         for (_, task) in generation.process.shared_objects.of_type::<BackgroundTask>() {
-            if self.index == 0 || task.loops == TaskLoops::All {
-                background_tasks.spawn((), subject("module"), (task.start)(self.clone()));
+            if event_loop.index == 0 || task.loops == TaskLoops::All {
+                background_tasks.spawn((), subject("module"), (task.start)(event_loop.clone()));
             }
         }
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
     fn sweep(&self) -> Duration {
-        let generation = self.generation();
-        self.requests.borrow_mut().free_unused(tw_rt::clock::now());
-        open_entries(self).borrow_mut().sweep(generation.memory.open_files_inactive);
-        self.files.borrow_mut().sweep(generation.disks.default_disk())
+        let generation = self.event_loop.generation();
+        self.event_loop.requests.borrow_mut().free_unused(tw_rt::clock::now());
+        open_entries(&self.event_loop).borrow_mut().sweep(generation.memory.open_files_inactive);
+        self.event_loop.files.borrow_mut().sweep(generation.disks.default_disk())
     }
 
     /// Closes a few files each turn, so that file systems can be unmounted and blocks of removed files are freed.
     fn close_files(&self) {
-        let memory = &self.generation().memory;
-        open_entries(self).borrow_mut().clear();
-        let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, memory.open_files_inactive);
+        let memory = &self.event_loop.generation().memory;
+        open_entries(&self.event_loop).borrow_mut().clear();
+        let mut forgotten = self.event_loop.files.borrow_mut().forget(memory.hot_files_size, memory.open_files_inactive);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
                 tw_rt::yield_now().await;
@@ -158,15 +171,15 @@ impl Application for Loop {
     }
 }
 
-impl IdleResources for Loop {
+impl IdleResources for HttpLoop {
     fn close_idle_upstream(&self) -> Eviction {
-        self.upstreams.close_oldest()
+        self.event_loop.upstreams.close_oldest()
     }
 
     fn free_descriptor(&self) -> Eviction {
         let has_closed = self.close_idle_upstream() == Eviction::Done
-            || open_entries(self).borrow_mut().close_one()
-            || self.files.borrow_mut().made_room(Errno::MFILE);
+            || open_entries(&self.event_loop).borrow_mut().close_one()
+            || self.event_loop.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Eviction::Done } else { Eviction::NothingIdle }
     }
 }

@@ -15,23 +15,14 @@ use tw_net::proxy_protocol;
 use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use super::acme;
-use super::client::{Client, HQ};
-use super::generation::{PlanId, ServedProtocols, ServerId};
+use tw_request::client::Client;
+use tw_request::generation::{PlanId, ServedProtocols, ServerId};
 use super::h3::directives::Http3;
 use super::proxy::ocsp_client::LoopOcspClient;
-use super::request::Request;
+use tw_request::request::Request;
 use super::synthetic_request;
 
-/// HTTP/2 in ALPN (RFC 9113, section 3.2).
-pub(crate) const HTTP_2: &[u8] = b"h2";
-/// Protocols that servers offer in ALPN: without HTTP/2, and with it.
-pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
-
-/// HTTP/3 in ALPN (RFC 9114, section 3.1).
-pub(crate) const HTTP_3: &[u8] = b"h3";
-/// Protocols that servers offer over QUIC: HTTP/3, with HTTP/0.9, that alone, and none, which is a name that no client offers.
-pub(crate) const QUIC_ALPN: &[&[&[u8]]] = &[&[HTTP_3], &[HTTP_3, HQ], &[HQ], &[b"\0"]];
-/// Index of the list of [`QUIC_ALPN`] that a server offers.
+/// Index of the list of [`QUIC_ALPN`](tw_request::alpn::QUIC_ALPN) that a server offers.
 fn quic_alpn(protocols: ServedProtocols) -> usize {
     match (protocols.http3, protocols.hq) {
         (true, false) => 0,
@@ -41,55 +32,58 @@ fn quic_alpn(protocols: ServedProtocols) -> usize {
     }
 }
 
-impl Host for Client {
+/// A client, as the steps of its connection know it.
+pub(super) struct AcceptingClient<'c>(pub(super) &'c Client);
+
+impl Host for AcceptingClient<'_> {
     fn tally(&self) -> &Tally {
-        &self.event_loop.tally
+        &self.0.event_loop.tally
     }
 
     fn accepted(&self) -> Instant {
-        self.accepted
+        self.0.accepted
     }
 
     fn peer_text(&self) -> &str {
-        self.peer_text()
+        self.0.peer_text()
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.log(level, message);
+        self.0.log(level, message);
     }
 
     fn evictable(&self) -> EvictableConnection<'_> {
-        self.evictable()
+        self.0.evictable()
     }
 
     fn set_proxy_header(&self, header: proxy_protocol::Header) {
         // Set once: a connection has one header.
-        let _ = self.proxy.set(Box::new(header));
+        let _ = self.0.proxy.set(Box::new(header));
     }
 }
 
-impl TlsHost for Client {
+impl TlsHost for AcceptingClient<'_> {
     type Session = Request;
     /// Server and the plan of its own block.
     type Server = (ServerId, PlanId);
 
     fn needs_fingerprint(&self) -> bool {
-        self.event_loop.generation().slots.prepared.has(CLIENT_HELLO)
+        self.0.event_loop.generation().slots.prepared.has(CLIENT_HELLO)
     }
 
     fn set_plain_on_tls(&self) {
-        self.is_plain_on_tls.set(true);
+        self.0.is_plain_on_tls.set(true);
     }
 
     fn set_tls(&self, info: TlsInfo) {
         // Set once: a connection has one handshake.
-        let _ = self.tls.set(Box::new(info));
+        let _ = self.0.tls.set(Box::new(info));
     }
 
     /// A server without a certificate has that of the default server, as in nginx.
     fn choose_server(&self, name: &str) -> Option<ChosenServer<Self>> {
-        let generation = self.event_loop.generation();
-        let group = self.group(&generation)?;
+        let generation = self.0.event_loop.generation();
+        let group = self.0.group(&generation)?;
         let named = group.names.find(name.as_bytes(), &mut Captures::default());
         let id = named.ok().flatten().map_or(group.default_server, |(id, _)| id);
         let server = generation.server(id);
@@ -107,7 +101,7 @@ impl TlsHost for Client {
             usize::from(group.speaks_http2(server))
         };
         let quic_log = Http3::of(server).filter(|_| group.is_quic()).and_then(|http3| http3.log.as_ref());
-        let quic_log = quic_log.map(|log| log.connection(self.id));
+        let quic_log = quic_log.map(|log| log.connection(self.0.id));
         Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients, quic_log })
     }
 
@@ -117,7 +111,7 @@ impl TlsHost for Client {
         hello: TlsInfo,
         certificates: &[DynamicCertificate<Request>],
     ) -> Vec<CertificateNames> {
-        let client = self.introduced(hello);
+        let client = self.0.introduced(hello);
         let r = synthetic_request::request(&client, server, b"/");
         let names = certificates.iter().map(|certificate| certificate.names(&r)).collect();
         client.event_loop.give_back(r);
@@ -125,15 +119,15 @@ impl TlsHost for Client {
     }
 
     fn disk(&self) -> Disk {
-        self.event_loop.generation().disks.default_disk().clone()
+        self.0.event_loop.generation().disks.default_disk().clone()
     }
 
     fn ocsp_client(&self, (_, plan): (ServerId, PlanId)) -> impl OcspClient {
-        let resolving = self.event_loop.generation().plan(plan).core.resolving.clone();
-        LoopOcspClient { event_loop: self.event_loop.clone(), resolving }
+        let resolving = self.0.event_loop.generation().plan(plan).core.resolving.clone();
+        LoopOcspClient { event_loop: self.0.event_loop.clone(), resolving }
     }
 
     fn acme_challenge(&self, name: &str) -> Option<Arc<ServerConfig>> {
-        acme::answers(&self.event_loop.generation()).tls(name)
+        acme::answers(&self.0.event_loop.generation()).tls(name)
     }
 }

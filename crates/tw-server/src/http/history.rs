@@ -12,7 +12,7 @@ use tw_core::metrics::{
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_rt::{Deadline, watch};
 
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 
 tw_base::limits! {
     /// Limits of this module.

@@ -5,7 +5,7 @@
 //!   │ malformed    │ refused       │ refused     ▲
 //!   └──────────────┴───────────────┴─→ error response
 //! ```
-//! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`](super::wire::Wire).
+//! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`](tw_request::wire::Wire).
 
 mod request_timeout;
 
@@ -14,17 +14,17 @@ use std::thread;
 
 use tw_core::event_loop::SlowRequest;
 
-use super::body::Body;
-use super::client::Client;
-use super::memory_share::Hold;
+use tw_request::body::Body;
+use tw_request::client::Client;
+use tw_request::memory_share::Hold;
 use super::phases;
 use super::post_action;
-use super::request::{After, Request, RequestWire};
-use super::request_body;
+use tw_request::request::{After, Request, RequestWire};
+use tw_request::request_body;
 use super::send_response;
 use super::start;
 use super::tls_requirements;
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::metrics::HttpVersion;
 
 tw_base::limits! {

@@ -10,7 +10,7 @@ use tw_accept::ready_or_evicted;
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use super::client::Client;
+use tw_request::client::Client;
 
 /// Bytes read at once.
 const LINGER_READ: usize = 16 << 10;

@@ -12,7 +12,7 @@
 //! cache      stored responses of upstream servers
 //! variables  variables of the core
 //! ```
-//! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
+//! Below the rooms stands what all of them share: the request, its wire, its body, the plan it runs by (crate `tw-request`).
 //!
 //! A `Transport` (tw-net) carries bytes. A [`Client`](client::Client) has facts without I/O, for variables, logs and limits. A
 //! [`Wire`](wire::Wire) is the access of a request to its client: send, sleep, notice that the client is gone. Another protocol
@@ -26,59 +26,39 @@ pub(crate) mod accept;
 pub mod acme;
 pub(crate) mod admission;
 mod application;
-pub mod body_buffer;
 pub mod cache;
-mod cache_info;
-pub mod client;
-mod client_gone;
-pub(crate) mod client_wait;
-mod file_reads;
-pub mod files;
 pub mod h1;
 pub mod h2;
 pub mod h3;
 pub(crate) mod handshake;
-pub mod header_names;
 pub mod history;
-mod ids;
-pub mod key_bandwidth;
 pub(crate) mod lifecycle;
 mod lingering_close;
-mod local_future;
-mod log_file;
-mod memory_share;
-mod miss_reason;
 mod ocsp_stapling;
 pub mod proxy;
-mod random_id;
-pub mod request;
-pub mod request_body;
-mod request_deadline;
 mod response;
 pub mod retry_conditions;
 mod routing;
-mod send_error;
 mod send_rate;
-mod sent_bytes;
-mod session;
 pub mod streams;
 pub(crate) mod synthetic_request;
-pub mod upstream_response;
-pub mod upstream_state;
 pub mod user_agent;
 pub mod variables;
-pub mod wire;
 
-pub use self::application::BackgroundTask;
-pub use self::request::{generation, plan};
+pub use self::application::{BackgroundTask, HttpLoop};
 pub(crate) use self::response::hop_fields;
 pub use self::response::{
-    background_subrequest, body, content_coding, early_subrequest, forward_head, prepare_response,
+    background_subrequest, content_coding, early_subrequest, forward_head, prepare_response,
     send_response, subrequest,
 };
-pub use self::routing::{error_response, phases, route};
+pub use self::routing::{error_response, phases};
 pub(crate) use self::routing::{post_action, start, tls_requirements};
-pub use crate::protocol::Http;
+pub(crate) use tw_request::random_id;
+pub use tw_request::protocol::Http;
+pub use tw_request::{
+    body, body_buffer, client, files, generation, header_names, key_bandwidth, miss_reason, plan, request, request_body, route,
+    upstream_response, upstream_state, wire,
+};
 
 #[cfg(test)]
 mod quic_tests;

@@ -20,21 +20,22 @@ use tw_rt::{LoopOptions, LoopThread};
 use tw_testkit::quic::{ClientSettings, UdpClient};
 use tw_testkit::tls::{Authority, Certificate};
 
-use crate::event_loop::Loop;
 use crate::http::accept;
-use crate::http::client::Client;
-use crate::http::generation::{Generation, GenerationRef, ListenGroup};
+use crate::http::HttpLoop;
+use crate::http::handshake::AcceptingClient;
+use tw_request::client::Client;
+use tw_request::generation::{Generation, GenerationRef, ListenGroup};
 use crate::http::h3::directives::Http3;
 use crate::testing::{generation, try_generation};
 
 /// Server that returns what it reads.
-struct Echo(Rc<Loop>);
+struct Echo(Rc<HttpLoop>);
 
 impl Application for Echo {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        Rc::new(Self(Loop::new(core, generation)))
+        Rc::new(Self(HttpLoop::new(core, generation)))
     }
 
     fn set_generation(&self, generation: GenerationRef) {
@@ -44,7 +45,7 @@ impl Application for Echo {
     async fn serve(self: Rc<Self>, _: AcceptedConnection) {}
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
-        let event_loop = &self.0;
+        let event_loop = self.0.event_loop();
         let generation = event_loop.generation();
         let settings = || {
             Http3::of(generation.server(generation.groups[0].default_server))
@@ -83,7 +84,7 @@ impl Application for Echo {
 async fn echo(client: Rc<Client>, incoming: IncomingConnection) {
     let generation = client.event_loop.generation();
     let transport = &generation.server(generation.groups[0].default_server).quic;
-    let accepted = tw_accept::quic::accept(&*client, incoming, transport, Duration::from_secs(10)).await;
+    let accepted = tw_accept::quic::accept(&AcceptingClient(&client), incoming, transport, Duration::from_secs(10)).await;
     let Some(connection) = accepted else { return };
     assert_eq!(client.tls.get().unwrap().protocol.as_deref(), Some(&b"hq-interop"[..]));
     let streams = RefCell::new(Vec::new());

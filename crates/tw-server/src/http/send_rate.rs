@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::key_bandwidth::{KeyBandwidth, Reservation};
-use super::request::Request;
-use super::wire::ClientGone;
-use crate::vars::Template;
+use tw_request::key_bandwidth::{KeyBandwidth, Reservation};
+use tw_request::request::Request;
+use tw_request::wire::ClientGone;
+use tw_request::vars::Template;
 
 const SECOND: Duration = Duration::from_secs(1);
 

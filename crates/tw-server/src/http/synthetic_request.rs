@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use tw_http::{HeadLimits, Progress, RequestHead};
 
-use super::client::Client;
-use super::generation::{PlanId, ServerId};
-use super::request::{Request, RequestWire};
-use super::request_body::RequestBody;
+use tw_request::client::Client;
+use tw_request::generation::{PlanId, ServerId};
+use tw_request::request::{Request, RequestWire};
+use tw_request::request_body::RequestBody;
 use super::start;
 
 /// Returns a request for `uri`, which [`head`] accepts, with `plan` of `server`. To be given back to its loop.

@@ -2,8 +2,8 @@
 
 use tw_http::Known;
 
-use crate::config::location::{DISABLE_MSIE6, DISABLE_SAFARI};
-use crate::http::request::Request;
+use tw_request::config::location::{DISABLE_MSIE6, DISABLE_SAFARI};
+use tw_request::request::Request;
 
 /// Returns true if the location refuses keep-alive to this client. Reads the field only where it matters.
 pub(crate) fn keepalive_is_disabled(r: &Request) -> bool {

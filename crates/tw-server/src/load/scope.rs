@@ -13,8 +13,8 @@ use tw_core::regex::Caseless;
 use tw_http::Method;
 
 use super::HttpBlocks;
-use crate::http::plan::MethodSet;
-use crate::http::route::Pattern;
+use tw_request::plan::MethodSet;
+use tw_request::route::Pattern;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) type BlockScope = tw_core::load::BlockScope<BlockKind>;

@@ -17,7 +17,7 @@ use tw_module_support::cached_files::{
     self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile,
 };
 use tw_server::http::body::Pull as _;
-use tw_server::http::request::generation::ServerId;
+use tw_server::http::generation::ServerId;
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;

@@ -17,9 +17,9 @@ use tw_http::base64::{self, Alphabet};
 use tw_tls::{BUNDLES, client_config};
 use zeroize::Zeroizing;
 
-use crate::config::location::TempPath;
-use crate::protocol::Resolve;
-use crate::vars::Template;
+use tw_request::config::location::TempPath;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 /// Error text for a challenge that starts a program while the sandbox is on.
 pub const NOT_IN_SANDBOX: &str = "\"challenge dns-01\" starts a program, which no sandbox allows";

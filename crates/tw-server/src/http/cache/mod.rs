@@ -55,7 +55,7 @@ mod upkeep;
 mod writer;
 mod zone;
 
-pub use crate::http::miss_reason::MissReason;
+pub use tw_request::miss_reason::MissReason;
 pub use cache_path::device_format::{FormattedDevice, check_device, format_device};
 pub(crate) use entry::open_entries::OpenEntries;
 pub(crate) use lookup::cache_headers::set_cache_headers;
@@ -76,7 +76,7 @@ pub(crate) use upkeep::run as manage;
 pub(crate) use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};
 
-pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
+pub use tw_request::cache_info::{CacheInfo, UpstreamCacheStatus};
 
 tw_base::limits! {
     /// Limits of this module.

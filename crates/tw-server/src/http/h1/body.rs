@@ -6,8 +6,8 @@ use tw_http::Framing;
 
 use super::Http1Connection;
 use super::input::Http1Body;
-use crate::http::request::Request;
-use crate::http::request_body::{IncomingBody, Source};
+use tw_request::request::Request;
+use tw_request::request_body::{IncomingBody, Source};
 
 /// Attaches the body that follows the head, of which a part may have arrived with the head.
 pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {

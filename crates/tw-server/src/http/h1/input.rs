@@ -14,7 +14,7 @@ use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
 
 use super::Http1Connection;
-use crate::http::request_body::{BodyInput, InputError, Piece, Received};
+use tw_request::request_body::{BodyInput, InputError, Piece, Received};
 
 /// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
 const READ_SIZE: usize = 16 << 10;
@@ -287,7 +287,7 @@ impl BodyInput for Http1Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::request_body::{self, BodyLimits, Source};
+    use tw_request::request_body::{self, BodyLimits, Source};
 
     #[test]
     fn received_bytes_can_be_read_in_pieces_of_any_size() {

@@ -1,4 +1,4 @@
-//! HTTP/1.0 and 1.1: connections, request heads and bodies in, responses out. Other folders see only a [`Wire`](crate::http::wire::Wire).
+//! HTTP/1.0 and 1.1: connections, request heads and bodies in, responses out. Other folders see only a [`Wire`](tw_request::wire::Wire).
 //!
 //! ```text
 //! serve ─ keepalive ─→ request_head ─→ lifecycle::serve ─→ response_head ─→ send ─→ drain ─→ serve

@@ -10,8 +10,8 @@ use tw_log::Level;
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
-use crate::http::generation::{ListenGroup, LoopGeneration};
-use crate::http::request::Request;
+use tw_request::generation::{ListenGroup, LoopGeneration};
+use tw_request::request::Request;
 use crate::http::start::choose_server;
 
 /// Bytes asked of the socket for a request head.

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
 
 use super::Http1Connection;
-use crate::http::body::Body;
+use tw_request::body::Body;
 use crate::http::error_response;
 use crate::http::prepare_response;
-use crate::http::request::{After, Request};
+use tw_request::request::{After, Request};
 use crate::http::user_agent;
 
 /// Delimiter of a response body.

@@ -10,11 +10,11 @@ use tw_net::{Addr, TcpInfo};
 use super::Http1Connection;
 use super::response_head::{Delimiter, delimiter};
 use super::send;
-use crate::http::body::Body;
-use crate::http::client_gone::ClientGone;
-use crate::http::local_future::LocalFuture;
-use crate::http::request::Request;
-use crate::http::wire::Wire;
+use tw_request::body::Body;
+use tw_request::client_gone::ClientGone;
+use tw_request::local_future::LocalFuture;
+use tw_request::request::Request;
+use tw_request::wire::Wire;
 
 impl Wire<Request, Body> for Http1Connection {
     /// The client may have closed its side behind unread input.

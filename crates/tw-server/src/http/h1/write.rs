@@ -9,9 +9,9 @@ use tw_core::event_loop::{BULK_MIN, BodySize, SCRATCH_SIZE};
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
-use crate::http::client_wait::{WaitEnd, WaitLimits};
-use crate::http::request::Request;
-use crate::http::send_error::SendError;
+use tw_request::client_wait::{WaitEnd, WaitLimits};
+use tw_request::request::Request;
+use tw_request::send_error::SendError;
 use crate::http::send_rate::SendRate;
 
 /// A write that would block took nothing.

@@ -8,9 +8,9 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 
-use crate::http::generation::Server;
-use crate::http::plan::Plan;
-use crate::protocol::{Http, Resolve};
+use tw_request::generation::Server;
+use tw_request::plan::Plan;
+use tw_request::protocol::{Http, Resolve};
 
 /// Largest window (RFC 9113 section 6.9.1).
 const WINDOW_MAX: usize = (1 << 31) - 1;

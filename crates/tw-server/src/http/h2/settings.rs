@@ -3,7 +3,7 @@
 use tw_http2::Connection;
 
 use super::directives::Http2;
-use crate::http::client::Client;
+use tw_request::client::Client;
 use crate::http::streams::ConnectionSettings;
 
 /// Flow-control window of a connection for all request bodies.

@@ -8,7 +8,7 @@ use tw_http2::{ConnectionError, ErrorCode, Stream, StreamError};
 
 use super::Http2Connection;
 use super::stream_scheduler::StreamPriority;
-use crate::http::send_error::SendError;
+use tw_request::send_error::SendError;
 use crate::http::streams::{StreamLoss, StreamState};
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a

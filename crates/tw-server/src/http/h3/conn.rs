@@ -16,7 +16,7 @@ use tw_quic::{StreamError, StreamId};
 
 use super::transport_priority::transport_priority;
 use super::write_order::WriteOrder;
-use crate::http::client::Client;
+use tw_request::client::Client;
 use crate::http::streams::{Abuse, ClientCost, ConnectionSettings, PriorityUpdates};
 
 /// Bytes of one read of a stream.

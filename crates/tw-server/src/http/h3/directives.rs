@@ -11,9 +11,9 @@ use tw_quic::{RetryPolicy, TransportConfig, TransportSettings};
 use tw_tls_settings::certificate_file;
 use tw_tls_settings::fleet_secrets::{clock, fleet_secrets, names_fleet};
 
-use crate::config::location::{KeepAlive, Location};
-use crate::http::generation::Server;
-use crate::protocol::{Http, Resolve};
+use tw_request::config::location::{KeepAlive, Location};
+use tw_request::generation::Server;
+use tw_request::protocol::{Http, Resolve};
 
 /// Streams in one direction that a client may have open: control, and two of QPACK (RFC 9114, section 6.2), as in nginx.
 const UNI_STREAMS: u64 = 3;

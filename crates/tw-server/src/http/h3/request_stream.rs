@@ -17,8 +17,8 @@ use super::Http3Connection;
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
 use super::stream_tunnel::Http3StreamTunnel;
-use crate::http::client::Client;
-use crate::http::send_error::SendError;
+use tw_request::client::Client;
+use tw_request::send_error::SendError;
 use crate::http::streams::{ClientCost, Progress, RequestStream, ResetReason, StreamProtocol, StreamState};
 
 /// Permit to make and write a piece of a response, before less urgent streams write.

@@ -27,7 +27,7 @@ use super::Http3Connection;
 use super::conn::{PIECE_MIN, READ_MAX, ReadOutcome, WAITING_MAX, closed};
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
-use crate::http::client::Client;
+use tw_request::client::Client;
 use crate::http::lingering_close::LAST_WAIT;
 use crate::http::streams::{
     Abuse, ConnectionRequests, ConnectionSettings, EndReason, IdleEnd, ReceivedHead, StreamConnection,

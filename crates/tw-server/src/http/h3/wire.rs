@@ -10,12 +10,12 @@ use tw_net::{Addr, TcpInfo};
 
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
-use crate::http::body::Body;
-use crate::http::client_gone::ClientGone;
-use crate::http::local_future::{LocalFuture, boxed};
-use crate::http::request::Request;
+use tw_request::body::Body;
+use tw_request::client_gone::ClientGone;
+use tw_request::local_future::{LocalFuture, boxed};
+use tw_request::request::Request;
 use crate::http::streams::{CLIENT_CLOSED_REQUEST, Progress, send_early_hints, send_response};
-use crate::http::wire::Wire;
+use tw_request::wire::Wire;
 
 impl Wire<Request, Body> for Http3Stream {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone> {

@@ -20,9 +20,9 @@ use tw_rt::{Deadline, Elapsed};
 
 use crate::http::error_response;
 use crate::http::phases;
-use crate::http::request::{After, ErrorPages, Request};
-use crate::http::request_body;
-use crate::http::request_deadline::RequestDeadline;
+use tw_request::request::{After, ErrorPages, Request};
+use tw_request::request_body;
+use tw_request::request_deadline::RequestDeadline;
 use crate::http::send_response;
 
 tw_base::limits! {

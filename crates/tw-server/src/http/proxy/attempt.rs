@@ -16,8 +16,8 @@ use super::exchange::{Exchange, record_traffic};
 use super::read_head::read_head;
 use super::send_request::{RequestSender, SendError, SendTerms};
 use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
-use crate::http::request::Request;
-use crate::http::request_body::{BodyError, Source};
+use tw_request::request::Request;
+use tw_request::request_body::{BodyError, Source};
 
 /// Error of an attempt.
 pub(super) enum AttemptError {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 pub use framing::BodyFraming;
 
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::upstream_response::UpstreamResponse;
 use tw_connect::failure::UpstreamFailure;
 use tw_connect::h2_pool::UpstreamStream;
 

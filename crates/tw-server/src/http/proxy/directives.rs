@@ -17,9 +17,9 @@ use tw_upstream::RetryBudget;
 
 use super::settings::{HasProxy, HasUpstream};
 use super::store::RawStore;
-use crate::config::location::TempPath;
-use crate::config::permissions;
-use crate::http::header_names::IgnoredHeaders;
+use tw_request::config::location::TempPath;
+use tw_request::config::permissions;
+use tw_request::header_names::IgnoredHeaders;
 use crate::http::retry_conditions::RetryWords;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;

@@ -5,7 +5,7 @@ use tw_log::Level;
 
 use super::settings::response::ResponseSettings;
 use crate::http::hop_fields::HopFields;
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Forwards an interim response. `hinted` counts the bytes of early hints of this response; those beyond `size_max`, the size
 /// of a head, are dropped (nginx: the same).

@@ -21,13 +21,13 @@ use super::exchange::{EndedExchange, Exchange, record_traffic};
 use super::read_ahead::{ReadAhead, ReadAheadTerms};
 use super::read_piece::{Reading, poll_piece};
 use super::warnings::log_warnings;
-use crate::event_loop::Loop;
-use crate::http::body::{AlreadyLogged, Pull};
+use tw_request::event_loop::Loop;
+use tw_request::body::{AlreadyLogged, Pull};
 use crate::http::cache::{BodyOrigin, BodyReport};
-use crate::http::memory_share::MemoryShare;
-use crate::http::plan::{LocalFuture, boxed};
-use crate::http::request::Request;
-use crate::http::upstream_response::{UpstreamResponse, Warning};
+use tw_request::memory_share::MemoryShare;
+use tw_request::plan::{LocalFuture, boxed};
+use tw_request::request::Request;
+use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 /// Terms on which a body is read.
 pub(super) struct FlowTerms {

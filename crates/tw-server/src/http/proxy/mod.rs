@@ -39,14 +39,13 @@ pub(crate) mod retry;
 mod send_request;
 pub mod settings;
 pub(crate) mod spill_delay;
-pub mod sticky;
-pub(crate) mod sticky_directive;
+pub use tw_request::sticky;
 pub mod store;
 mod tunnel;
 mod upstream_request;
 mod warnings;
 
-pub use crate::config::upstream::UpstreamGroup;
+pub use tw_request::config::upstream::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::LoopShare;
 
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 
 /// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
 /// itself.

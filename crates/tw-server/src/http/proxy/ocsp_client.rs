@@ -14,7 +14,7 @@ use tw_tls_settings::OcspClient;
 
 use super::codec::http1::Http1Codec;
 use super::own_request::{OwnRequest, OwnResponse, exchange};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 
 tw_base::limits! {
     /// Limits of this module.

@@ -24,8 +24,8 @@ use super::UpstreamGroup;
 use super::codec::http1::Http1Codec;
 use super::codec::http2::{Http2Codec, Trailers};
 use super::codec::{Codec, Event};
-use crate::event_loop::Loop;
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::event_loop::Loop;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Request, and limits of its response.
 pub struct OwnRequest {

@@ -10,8 +10,8 @@ use tw_disk::DiskError;
 use tw_log::Level;
 
 use super::response_buffer::{Capacity, ResponseBuffer, SpillTarget};
-use crate::http::memory_share::{Hold, MemoryShare};
-use crate::http::request::Request;
+use tw_request::memory_share::{Hold, MemoryShare};
+use tw_request::request::Request;
 
 /// Bytes of one read that fills a buffer, however little room is left in it.
 const READ_MIN: usize = 4 << 10;

@@ -1,8 +1,8 @@
 //! Request body that is read to its end before an upstream server is chosen (`request_buffering`).
 
 use super::settings::ProxySettings;
-use crate::http::request::Request;
-use crate::http::request_body;
+use tw_request::request::Request;
+use tw_request::request_body;
 
 /// Reads the body of `r` to its end if the configuration says so, or `must_end`. A body that is not passed is read, too: the upstream
 /// server may receive it by `$request_body` or `$request_body_file`. The error is the status of the response.

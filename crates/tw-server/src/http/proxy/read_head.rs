@@ -15,7 +15,7 @@ use super::exchange::{Exchange, record_traffic};
 use super::send_request::SendError;
 use super::upstream_request::UpstreamRequest;
 use super::warnings::log_warnings;
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Sends the request and reads, whichever is possible, until the head is complete. The bytes read behind it are the input of the
 /// exchange then.

@@ -11,8 +11,8 @@ use tw_connect::upstream_connection::ReadOutcome;
 
 use super::codec::{Codec, Event};
 use super::exchange::Exchange;
-use crate::event_loop::Loop;
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::event_loop::Loop;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Limits of reading from an upstream server.
 pub(super) struct Reading<'a> {

@@ -12,10 +12,10 @@ use super::read_ahead::ReadAheadTerms;
 use super::response_buffer::SpillTarget;
 use super::settings::ProxySettings;
 use super::store::StoredBody;
-use crate::http::body::{AnnouncedLength, Body};
+use tw_request::body::{AnnouncedLength, Body};
 use crate::http::cache::{self, StoreDecision};
-use crate::http::plan::Outcome;
-use crate::http::request::{Ranges, Request};
+use tw_request::plan::Outcome;
+use tw_request::request::{Ranges, Request};
 
 /// Use of the body of a response.
 pub(super) enum BodyUse {

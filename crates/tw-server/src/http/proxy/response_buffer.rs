@@ -10,10 +10,10 @@ use bytes::Bytes;
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op, TempFile, TempOptions};
 
 use super::spill_delay::SpillDelay;
-use crate::config::location::TempPath;
-use crate::event_loop::Loop;
-use crate::http::file_reads::Pieces;
-use crate::http::plan::LocalFuture;
+use tw_request::config::location::TempPath;
+use tw_request::event_loop::Loop;
+use tw_request::file_reads::Pieces;
+use tw_request::plan::LocalFuture;
 
 /// Place of the part of the buffer that does not fit into memory.
 #[derive(Clone)]

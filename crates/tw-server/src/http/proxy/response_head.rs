@@ -11,8 +11,8 @@ use super::settings::ProxySettings;
 use super::tunnel;
 use crate::http::cache::{self, Lookup};
 use crate::http::forward_head::{self, RewriteFields};
-use crate::http::plan::Outcome;
-use crate::http::request::Request;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 /// A response whose head was read.
 pub(super) struct ResponseHead<'a, C> {

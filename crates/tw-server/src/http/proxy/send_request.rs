@@ -13,11 +13,11 @@ use tw_connect::upstream_connection::UpstreamConnection;
 use tw_core::event_loop::INPUT_SIZE;
 
 use super::codec::BodyFraming;
-use crate::event_loop::Loop;
-use crate::http::file_reads::Pieces;
-use crate::http::plan::LocalFuture;
-use crate::http::request::Request;
-use crate::http::request_body::{self, BodyError, BodyLimits, Source};
+use tw_request::event_loop::Loop;
+use tw_request::file_reads::Pieces;
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
+use tw_request::request_body::{self, BodyError, BodyLimits, Source};
 
 /// Size of one read of a body; the last read may return as many bytes more than are written.
 const PIECE_SIZE: usize = INPUT_SIZE;

@@ -15,9 +15,9 @@ use tw_log::Level;
 use tw_upstream::{Lease, PeerOutcome};
 
 use super::exchange::Exchange;
-use crate::http::body::{Body, Upgraded};
-use crate::http::plan::{LocalFuture, Outcome};
-use crate::http::request::{After, Request};
+use tw_request::body::{Body, Upgraded};
+use tw_request::plan::{LocalFuture, Outcome};
+use tw_request::request::{After, Request};
 
 /// Opens a tunnel between the client and the server, which has agreed to it. Each read takes `size` bytes at most.
 pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeouts, size: usize) -> Outcome {

@@ -6,8 +6,8 @@ use tw_connect::upstream_tls::UpstreamTls;
 use super::codec::BodyFraming;
 use super::settings::UpstreamSettings;
 use super::settings::response::ResponseSettings;
-use crate::config::upstream::UpstreamGroup;
-use crate::http::request::Request;
+use tw_request::config::upstream::UpstreamGroup;
+use tw_request::request::Request;
 
 /// A request to be sent to a server of a group.
 pub struct UpstreamRequest<'a, C> {

@@ -2,8 +2,8 @@
 
 use tw_connect::AttemptStage;
 
-use crate::http::request::Request;
-use crate::http::upstream_response::Warning;
+use tw_request::request::Request;
+use tw_request::upstream_response::Warning;
 
 /// Writes the warnings of a codec to the error log. Most responses have none.
 #[inline]

@@ -8,12 +8,12 @@ use std::rc::Rc;
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject;
 
-use super::body::Body;
+use tw_request::body::Body;
 use super::prepare_response;
 use super::subrequest::{self, Refused};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::http::phases;
-use crate::http::request::{After, Request, SubrequestPosition, Uri};
+use tw_request::request::{After, Request, SubrequestPosition, Uri};
 
 /// Size of one read of the body.
 const STEP: usize = 32 << 10;

@@ -18,9 +18,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 
-use super::body::Pull as _;
+use tw_request::body::Pull as _;
 use super::subrequest::{ParentBody, Refused, Subrequest, SubrequestCounts, position_below};
-use crate::http::request::{ErrorPages, Request, Uri};
+use tw_request::request::{ErrorPages, Request, Uri};
 
 // DIFF(nginx): there all subrequests of a page begin at once.
 /// Size of one read of the body.

@@ -11,9 +11,9 @@ use tw_http::{Known, Method, date};
 use tw_log::{Level, Text};
 
 use super::hop_fields::HopFields;
-use crate::http::header_names::{HeaderNames, IgnoredHeaders};
-use crate::http::plan::Outcome;
-use crate::http::request::{ConditionCheck, Ranges, Request};
+use tw_request::header_names::{HeaderNames, IgnoredHeaders};
+use tw_request::plan::Outcome;
+use tw_request::request::{ConditionCheck, Ranges, Request};
 
 /// Rules of a location for the heads of upstream responses.
 #[derive(Clone)]

@@ -1,7 +1,8 @@
 //! Responses: from the outcome of a handler to the bytes for the client.
 
 pub mod background_subrequest;
-pub mod body;
+#[cfg(test)]
+mod body_tests;
 pub mod content_coding;
 pub mod early_subrequest;
 pub mod forward_head;

@@ -10,9 +10,9 @@ use tw_http::fields::{Name, Value};
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
 use tw_http::{Known, LocationBase};
 
-use super::body::Body;
-use crate::config::location::IfModifiedSince;
-use crate::http::request::{self, Ranges, Request};
+use tw_request::body::Body;
+use tw_request::config::location::IfModifiedSince;
+use tw_request::request::{self, Ranges, Request};
 
 /// Lets the first filters see the response, and answers the conditions of the request. The error is the status to answer with
 /// instead.

@@ -4,9 +4,9 @@ use std::io;
 
 use tw_log::Level;
 
-use super::body::AlreadyLogged;
-use crate::http::request::Request;
-use crate::http::send_error::SendError;
+use tw_request::body::AlreadyLogged;
+use tw_request::request::Request;
+use tw_request::send_error::SendError;
 
 /// Writes the failure into the error log of the location, unless that was done.
 pub(crate) fn log_send_error(r: &Request, error: &SendError) {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use tw_http::{Known, range};
 
-use super::body::Body;
+use tw_request::body::Body;
 use super::prepare_response::{self, NotSatisfiable};
 use crate::http::phases;
-use crate::http::request::{After, Ranges, Request};
+use tw_request::request::{After, Ranges, Request};
 
 /// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went. `TIMED` is that of its caller.
 pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {

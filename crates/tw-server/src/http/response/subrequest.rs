@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::body::{Body, Pull};
+use tw_request::body::{Body, Pull};
 use super::prepare_response;
 use crate::http::phases;
-use crate::http::plan::LocalFuture;
-use crate::http::request::{After, Request, SubrequestPosition, Uri};
-use crate::http::request_body::RequestBody;
+use tw_request::plan::LocalFuture;
+use tw_request::request::{After, Request, SubrequestPosition, Uri};
+use tw_request::request_body::RequestBody;
 
 tw_base::limits! {
     /// Limits of this module.

@@ -6,11 +6,11 @@ use tw_log::Level;
 
 use super::error_response;
 use super::phases::{NextStep, enter};
-use crate::http::generation::LoopGeneration;
-use crate::http::plan::Outcome;
+use tw_request::generation::LoopGeneration;
+use tw_request::plan::Outcome;
 use crate::http::prepare_response;
-use crate::http::request::{AliasEnd, Request, RequestOrigin, Rewritten};
-use crate::http::request_body;
+use tw_request::request::{AliasEnd, Request, RequestOrigin, Rewritten};
+use tw_request::request_body;
 
 /// Turns the decision of a handler into what happens next.
 pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> NextStep {

@@ -7,12 +7,10 @@
 //!                                         └─→ special: error pages, redirects
 //! ```
 
-mod access_check;
 mod decision;
 pub mod error_response;
 pub mod phases;
 pub(crate) mod post_action;
 mod realpath_root;
-pub mod route;
 pub(crate) mod start;
 pub(crate) mod tls_requirements;

@@ -12,15 +12,15 @@ use tw_log::Level;
 
 use super::decision::{decide, loops, no_content};
 use super::realpath_root;
-use super::route::{FailedTest, LocationTests, Pattern};
-use crate::config::location::{Satisfy, Visibility};
-use crate::http::body::Body;
-use crate::http::generation::LoopGeneration;
-use crate::http::generation::PlanId;
-use crate::http::plan::{AccessPurpose, Handler, Outcome, Phase, Step};
-use crate::http::request::{Request, RequestOrigin};
-use crate::http::wire::ClientGone;
-use crate::vars::{self, EvalStatus};
+use tw_request::route::{FailedTest, LocationTests, Pattern};
+use tw_request::config::location::{Satisfy, Visibility};
+use tw_request::body::Body;
+use tw_request::generation::LoopGeneration;
+use tw_request::generation::PlanId;
+use tw_request::plan::{AccessPurpose, Handler, Outcome, Phase, Step};
+use tw_request::request::{Request, RequestOrigin};
+use tw_request::wire::ClientGone;
+use tw_request::vars::{self, EvalStatus};
 
 /// Phases that run before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
@@ -117,7 +117,7 @@ pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
 }
 
 async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
-    if let Some(code) = crate::http::request_body::read::check_announced_size(r) {
+    if let Some(code) = tw_request::request_body::read::check_announced_size(r) {
         return Outcome::Status(code);
     }
     let plan = r.route.plan;
@@ -380,7 +380,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::http::plan::{Handler, Plan};
+    use tw_request::plan::{Handler, Plan};
     use crate::testing::{generation, with_request_of};
 
     /// Counts how often it runs.

@@ -5,9 +5,9 @@
 
 use super::phases;
 use crate::http::background_subrequest;
-use crate::http::plan::Outcome;
-use crate::http::request::{ErrorPages, Request};
-use crate::http::request_body::RequestBody;
+use tw_request::plan::Outcome;
+use tw_request::request::{ErrorPages, Request};
+use tw_request::request_body::RequestBody;
 
 // DIFF(nginx): a location that runs so has no such action of its own, the body of the request is not sent again, and what
 // the access log says of the response is what its client got.

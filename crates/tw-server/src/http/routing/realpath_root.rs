@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use tw_log::Level;
 
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Sets `r.route.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
 // DIFF(nginx): asked before the handlers run, so that a request which was refused before that does not have it in its log.
@@ -24,7 +24,7 @@ pub(super) async fn fill(r: &mut Request) {
 #[cfg(test)]
 mod tests {
     use crate::testing::generation;
-    use crate::vars;
+    use tw_request::vars;
 
     #[test]
     fn only_locations_with_realpath_root_use_the_disk() {

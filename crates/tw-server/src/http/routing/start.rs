@@ -5,8 +5,8 @@ use tw_core::regex::BacktrackLimit;
 use tw_core::session::Session;
 use tw_log::{Level, Text};
 
-use crate::http::generation::ListenGroup;
-use crate::http::request::{Request, Route};
+use tw_request::generation::ListenGroup;
+use tw_request::request::{Request, Route};
 
 /// Takes the host over from the head and chooses the server by it.
 pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {

@@ -4,7 +4,7 @@
 use tw_log::Level;
 use tw_tls_settings::{ClientRefusal, EarlyData, TlsInfo};
 
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Plain HTTP where TLS is expected: `error_page 497` may redirect it; the client sees 400.
 const TO_HTTPS: u16 = 497;

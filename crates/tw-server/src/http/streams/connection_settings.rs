@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::location::KeepAlive;
-use crate::http::client::Client;
-use crate::http::generation::Server;
+use tw_request::config::location::KeepAlive;
+use tw_request::client::Client;
+use tw_request::generation::Server;
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;

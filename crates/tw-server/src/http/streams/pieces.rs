@@ -12,9 +12,9 @@ use tw_http::status;
 use tw_log::Level;
 
 use super::{Intent, StreamProtocol, write_buffer};
-use crate::http::body::{Body, FileSpan};
-use crate::http::request::Request;
-use crate::http::send_error::SendError;
+use tw_request::body::{Body, FileSpan};
+use tw_request::request::Request;
+use tw_request::send_error::SendError;
 
 /// Size up to which small pieces that are available at once are joined.
 const GATHER_MAX: usize = 4 << 10;
@@ -98,7 +98,7 @@ pub(crate) fn response_body(
     if matches!(body, Body::Upgraded(_)) {
         // A stream becomes another protocol only if its client has asked for that (RFC 9113 section 8.6).
         r.log(Level::Error, format_args!("protocols cannot be switched in {protocol}"));
-        return Err(SendError::Body(io::Error::other(crate::http::body::AlreadyLogged)));
+        return Err(SendError::Body(io::Error::other(tw_request::body::AlreadyLogged)));
     }
     // A 2xx response would tell a client that requested a tunnel that it has one.
     if intent == Intent::Tunnel && (200..300).contains(&r.response.status) {

@@ -6,7 +6,7 @@ use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
 use super::ReceivedHead;
-use crate::http::generation::{ListenGroup, Server};
+use tw_request::generation::{ListenGroup, Server};
 use crate::metrics::HttpVersion;
 
 /// Protocol of a connection that has streams.

@@ -13,12 +13,12 @@ use tw_net::Addr;
 use tw_rt::Deadline;
 
 use super::{BodyPart, ClientCost, Intent, ResetReason, StreamProtocol};
-use crate::http::body::Body;
-use crate::http::client::Client;
-use crate::http::request::Request;
-use crate::http::request_body::InputError;
-use crate::http::send_error::SendError;
-use crate::http::wire::Wire;
+use tw_request::body::Body;
+use tw_request::client::Client;
+use tw_request::request::Request;
+use tw_request::request_body::InputError;
+use tw_request::send_error::SendError;
+use tw_request::wire::Wire;
 
 /// Stream of a request. As its wire, it is gone when the client has reset it or the connection has failed, and never once the response is
 /// over.

@@ -8,7 +8,7 @@ use tw_http::{ConnectionField, EncodeContext, Fields};
 
 use crate::http::error_response;
 use crate::http::prepare_response;
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Writes the head of the response to `r`.
 pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {

@@ -6,8 +6,8 @@ use super::request_head::{self, BAD_REQUEST};
 use super::stream_end::end;
 use super::{Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
-use crate::http::memory_share::Hold;
-use crate::http::request::{Request, RequestWire};
+use tw_request::memory_share::Hold;
+use tw_request::request::{Request, RequestWire};
 
 /// Serves the request whose head is `received`, and which holds `memory`.
 pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead, memory: Hold)

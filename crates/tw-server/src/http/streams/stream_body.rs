@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tw_rt::Deadline;
 
 use super::{BodyPart, RequestStream};
-use crate::http::request_body::{BodyInput, InputError, Piece, Received};
+use tw_request::request_body::{BodyInput, InputError, Piece, Received};
 
 /// RFC 9110 section 15.2.1.
 const CONTINUE: u16 = 100;

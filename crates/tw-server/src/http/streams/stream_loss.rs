@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use crate::http::client_gone::ClientGone;
-use crate::http::send_error::SendError;
+use tw_request::client_gone::ClientGone;
+use tw_request::send_error::SendError;
 
 /// Reset of a stream, or loss of its connection. Each protocol writes it as nginx words it in the error log.
 #[derive(Debug)]

@@ -20,14 +20,14 @@ use tw_net::{Addr, TcpInfo};
 
 use super::stream_body::{Expects, StreamBody};
 use super::*;
-use crate::http::body::{Body, Upgraded};
-use crate::http::client::Client;
-use crate::http::client_gone::ClientGone;
-use crate::http::local_future::LocalFuture;
-use crate::http::request::{After, Request};
-use crate::http::request_body::{BodyInput, InputError, Piece};
-use crate::http::send_error::SendError;
-use crate::http::wire::Wire;
+use tw_request::body::{Body, Upgraded};
+use tw_request::client::Client;
+use tw_request::client_gone::ClientGone;
+use tw_request::local_future::LocalFuture;
+use tw_request::request::{After, Request};
+use tw_request::request_body::{BodyInput, InputError, Piece};
+use tw_request::send_error::SendError;
+use tw_request::wire::Wire;
 use crate::metrics::HttpVersion;
 use crate::testing::with_request;
 

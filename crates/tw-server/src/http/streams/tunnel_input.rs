@@ -9,7 +9,7 @@ use tw_connect::ReadOutcome;
 use tw_fields::Incoming;
 
 use super::RequestStream;
-use crate::http::send_error::SendError;
+use tw_request::send_error::SendError;
 
 /// Bytes received and not taken; empty at the end.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use tw_http::{Framing, Known, Method, target};
 use tw_log::{Level, Text};
 
 use super::{Request, put, put_fields, put_joined, put_maybe, put_number, put_port, put_some};
-use crate::vars::{self, Value, VarDef};
+use tw_request::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("uri", uri, "Current path, decoded and normalised."),
@@ -131,22 +131,7 @@ fn put_known(r: &Request, known: Known, out: &mut Vec<u8>) -> Value {
 }
 
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
-    put_maybe(out, r.head.field_all(b"cookie").find_map(|line| find_cookie(line, name)))
-}
-
-/// The value of a cookie in one `Cookie` field: `name = value` up to the next `;`, spaces around `=` allowed.
-pub fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    line.split(|byte| *byte == b';').find_map(|pair| {
-        let (found, rest) = trim(pair).split_at_checked(name.len())?;
-        let value = trim(rest).strip_prefix(b"=")?;
-        found.eq_ignore_ascii_case(name).then(|| trim(value))
-    })
-}
-
-/// Without the spaces in front; nothing but spaces is trimmed, and nothing at the end.
-fn trim(text: &[u8]) -> &[u8] {
-    let spaces = text.iter().take_while(|byte| **byte == b' ').count();
-    &text[spaces..]
+    put_maybe(out, r.head.field_all(b"cookie").find_map(|line| tw_request::cookie::find_cookie(line, name)))
 }
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -184,7 +169,7 @@ pub fn basic_user(r: &Request, out: &mut Vec<u8>) -> Option<usize> {
         return None;
     }
     let start = out.len();
-    let user = base64::decode(trim(encoded), Alphabet::Standard, out)
+    let user = base64::decode(tw_request::cookie::trim(encoded), Alphabet::Standard, out)
         .ok()
         .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
         .filter(|len| *len > 0);

@@ -4,8 +4,8 @@ use tw_http::Version;
 use tw_net::TcpInfo;
 
 use super::{Request, put, put_number, put_seconds};
-use crate::http::request::RequestArrival;
-use crate::vars::{Value, VarDef};
+use tw_request::request::RequestArrival;
+use tw_request::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("scheme", |r, out| put(out, r.client().scheme().as_str().as_bytes()), "`http` or `https`."),

@@ -16,11 +16,12 @@ use tw_core::vars::SessionVariables;
 use tw_core::vars::write::{put, put_decimals, put_maybe, put_number, put_port, put_seconds, put_some};
 use tw_tls_settings::TlsVariables;
 
-use crate::http::request::Request;
-use crate::vars::{Value, VarDef};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 pub use super::random_id::random_id;
-pub use client::{basic_user, find_cookie};
+pub use client::basic_user;
+pub use tw_request::cookie::find_cookie;
 
 /// All variables of the core.
 pub static VARIABLES: [&[VarDef]; 9] = [

@@ -6,7 +6,7 @@ use tw_http::num;
 
 use super::client::current_path;
 use super::{Request, put, put_decimals, put_maybe, put_seconds};
-use crate::vars::{self, Value, VarDef};
+use tw_request::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one(

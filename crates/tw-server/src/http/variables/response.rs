@@ -5,8 +5,8 @@ use tw_http::{Fields, Known, date};
 use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
 use crate::http::prepare_response;
-use crate::http::request::After;
-use crate::vars::{Value, VarDef};
+use tw_request::request::After;
+use tw_request::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("status", status, "Status of the response, three digits."),

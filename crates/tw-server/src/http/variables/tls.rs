@@ -4,7 +4,7 @@
 use tw_tls_settings::TlsSession;
 
 use super::put_maybe;
-use crate::vars::{Value, VarDef};
+use tw_request::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[VarDef::one(
     "ssl_early_data",

@@ -3,10 +3,10 @@
 
 use tw_connect::upstream_attempt::{put_each, put_span};
 
-use super::client::find_cookie;
+use super::find_cookie;
 use super::{put_fields, put_maybe, put_number};
-use crate::http::request::Request;
-use crate::vars::{Value, VarDef};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 pub(super) const VARIABLES: &[VarDef] = &[
     VarDef::one(

@@ -13,7 +13,7 @@ use tw_log::Text;
 
 use super::device_format::{self, DeviceIdentity};
 use super::member_path::MemberPath;
-use crate::protocol::Resolve;
+use tw_request::protocol::Resolve;
 
 /// Block device with the segments of a cache, or a file in its place.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ use super::ZoneId;
 use super::hot_table::HotTable;
 use super::refresh_pace::RefreshPace;
 use crate::http::cache::guard::quota::ConfirmedQuota;
-use crate::http::files::OpenFile;
+use tw_request::files::OpenFile;
 
 /// Age at which the next check starts in the background: an entry in constant use never waits for one.
 const SEEN_AHEAD: Duration = Duration::from_millis(500);

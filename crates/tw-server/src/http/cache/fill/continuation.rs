@@ -7,7 +7,7 @@ use tw_http::Method;
 
 use super::Continuation;
 use crate::http::background_subrequest::{self, By, Copied};
-use crate::http::request::{Request, Uri};
+use tw_request::request::{Request, Uri};
 
 /// Fill that a background request continues, until its lookup takes it.
 struct PendingContinuation(Cell<Option<Continuation>>);

@@ -10,10 +10,10 @@ use tw_log::Level;
 
 use super::continuation::continue_fill;
 use super::{BodyEnd, Fill, FollowerEvent, PartialFile};
-use crate::http::body::{AlreadyLogged, Pull};
-use crate::http::files;
-use crate::http::plan::LocalFuture;
-use crate::http::request::Request;
+use tw_request::body::{AlreadyLogged, Pull};
+use tw_request::files;
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
 
 /// Body of a response that is read from a fill while that is being received.
 pub(crate) struct Follower {

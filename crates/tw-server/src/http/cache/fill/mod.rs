@@ -24,7 +24,7 @@ use tw_base::{FatalMutex, Limit};
 use tw_cache::format::Meta;
 use tw_disk::File;
 
-use crate::http::files::{BlockCheck, OpenFile};
+use tw_request::files::{BlockCheck, OpenFile};
 
 pub(crate) use continuation::take_continuation;
 pub(crate) use follower::Follower;

@@ -11,7 +11,7 @@ use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, FillLead};
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Fetch that a background request carries out.
 pub(crate) struct BackgroundFetch {

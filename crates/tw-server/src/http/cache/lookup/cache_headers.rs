@@ -6,8 +6,8 @@ use tw_http::Known;
 
 use crate::http::cache::settings::CacheSettings;
 use crate::http::forward_head::ForwardRules;
-use crate::http::miss_reason::MissReason;
-use crate::http::request::Request;
+use tw_request::miss_reason::MissReason;
+use tw_request::request::Request;
 
 /// Adds both to the head of a response to `r`, stored or not.
 pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &ForwardRules) {

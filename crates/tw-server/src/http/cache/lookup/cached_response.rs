@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tw_cache::format::Meta;
 
-use crate::http::body::{Body, FileSpan};
+use tw_request::body::{Body, FileSpan};
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::FillHead;
-use crate::http::cache_info::ServedFacts;
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::cache_info::ServedFacts;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Response from a cache.
 pub(crate) struct CachedResponse {

@@ -6,7 +6,7 @@ use tw_http::Known;
 use super::forward::Lookup;
 use crate::http::cache::fill::Continuation;
 use crate::http::cache::settings::CacheSettings;
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Fields that make a request conditional or partial. A request whose response is to be stored goes to the upstream
 /// server without these.

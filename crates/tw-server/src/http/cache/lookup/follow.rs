@@ -9,11 +9,11 @@ use tw_cache::policy::{self, Reuse, Rules, Ruleset};
 use tw_http::Method;
 
 use super::cached_response::{CachedHead, CachedResponse, HeadSource};
-use crate::http::body::Body;
+use tw_request::body::Body;
 use crate::http::cache::fill::{Fill, FillHead, FillRefusal, Follower};
 use crate::http::cache::zone::Cache;
-use crate::http::cache_info::ServedFacts;
-use crate::http::request::Request;
+use tw_request::cache_info::ServedFacts;
+use tw_request::request::Request;
 
 tw_base::limits! {
     /// Limits of this module.

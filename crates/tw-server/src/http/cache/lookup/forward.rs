@@ -13,7 +13,7 @@ use crate::http::cache::fill::Continuation;
 use crate::http::cache::guard::background::FetchPurpose;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, FillLead};
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Lookup of a request that goes to the upstream server, with its permits.
 pub struct Lookup {

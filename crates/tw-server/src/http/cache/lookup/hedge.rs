@@ -28,7 +28,7 @@ use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
 use crate::http::cache::guard::hedge::HedgeOutcome;
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, CacheZone, JoinOutcome};
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 tw_base::limits! {
     /// Limits of this module.

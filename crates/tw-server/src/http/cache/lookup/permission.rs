@@ -6,8 +6,8 @@ use tw_http::{Known, Method};
 
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::Cache;
-use crate::http::miss_reason::MissReason;
-use crate::http::request::Request;
+use tw_request::miss_reason::MissReason;
+use tw_request::request::Request;
 
 /// Checks that the request and the disk permit the response to be stored under `key`. If not, other requests do not wait for it.
 ///

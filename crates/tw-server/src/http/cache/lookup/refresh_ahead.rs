@@ -15,7 +15,7 @@ use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::JoinOutcome;
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 /// Fresh entry that a request is answered with.
 #[derive(Clone, Copy)]

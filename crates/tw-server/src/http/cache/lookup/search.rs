@@ -19,7 +19,7 @@ use tw_log::Level;
 use tw_rt::watch::Subject as Task;
 
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use crate::http::cache::entry::refresh_pace::RefreshPace;
 use crate::http::cache::store::context::ZoneIndex;
@@ -28,8 +28,8 @@ use crate::http::cache::store::{EntryRead, ReadEntry, Store, valid_until};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::Cache;
 use crate::http::cache::zone::damage::CheckedEntry;
-use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
-use crate::http::request::Request;
+use tw_request::files::{BlockCheck, DamagedBlock, OpenFile};
+use tw_request::request::Request;
 
 /// Bytes read when a file is opened: a usual head and a small body.
 const FIRST_READ: usize = BODY_MAX + (4 << 10);

@@ -4,11 +4,11 @@ use tw_http::{Known, Method};
 
 use super::cache_headers::set_cache_headers;
 use super::cached_response::CachedResponse;
-use crate::http::body::{AnnouncedLength, Body};
+use tw_request::body::{AnnouncedLength, Body};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};
-use crate::http::plan::Outcome;
-use crate::http::request::{ConditionCheck, Ranges, Request};
+use tw_request::plan::Outcome;
+use tw_request::request::{ConditionCheck, Ranges, Request};
 
 /// Responds with a stored response, or with one on its way into the cache.
 pub(crate) fn serve_hit(

@@ -12,9 +12,9 @@ use crate::http::cache::purge::invalidate;
 use crate::http::cache::settings::purge_rule::{PurgeRequest, PurgeTarget};
 use crate::http::cache::settings::{CacheSettings, SentBody};
 use crate::http::cache::zone::Cache;
-use crate::http::cache_info::CacheReport;
-use crate::http::miss_reason::MissReason;
-use crate::http::request::Request;
+use tw_request::cache_info::CacheReport;
+use tw_request::miss_reason::MissReason;
+use tw_request::request::Request;
 
 /// Bytes of a key that needs no second allocation.
 const KEY_ROOM: usize = 128;

@@ -15,7 +15,7 @@ use super::guard::background::FetchPurpose;
 use super::guard::hedge::HedgeOutcome;
 use super::members::state::{MemberSnapshot, MemberState};
 use super::zone::{Cache, CacheZone};
-use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
+use tw_request::cache_info::{HitFrom, UpstreamCacheStatus};
 
 const CACHE: &[&str] = &["cache"];
 const MEMBER: &[&str] = &["cache", "member"];

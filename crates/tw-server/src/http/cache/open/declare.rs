@@ -10,7 +10,7 @@ use crate::http::cache::cache_path::{CachePath, MemberPath, RawCachePath, device
 use crate::http::cache::members::Members;
 use crate::http::cache::store::files::temp_file::WRITE_BACK_SIZE;
 use crate::http::cache::zone::{Cache, CacheZone, Caches};
-use crate::protocol::Resolve;
+use tw_request::protocol::Resolve;
 
 /// Declares the caches of `raw`.
 ///

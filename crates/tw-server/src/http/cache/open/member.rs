@@ -16,7 +16,7 @@ use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::record_snapshot::FoundRecordSnapshot;
 use crate::http::cache::store::segments::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 use crate::http::cache::zone::{Cache, CacheGroup, CacheUser};
-use crate::http::local_future::boxed;
+use tw_request::local_future::boxed;
 
 impl Cache {
     /// Returns true if the member is open, and its disk is not left alone.

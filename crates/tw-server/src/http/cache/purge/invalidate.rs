@@ -18,7 +18,7 @@ use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::zone::{Cache, CacheUser};
 use crate::http::forward_head::RewriteFields;
-use crate::http::request::{Request, RequestOrigin};
+use tw_request::request::{Request, RequestOrigin};
 
 /// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.
 /// Returns the cache, if the response tells about it or makes entries invalid.

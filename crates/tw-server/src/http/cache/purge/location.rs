@@ -4,10 +4,10 @@ use bytes::Bytes;
 use tw_cache::Purge;
 
 use super::{PurgeOutcome, PurgeScope, run};
-use crate::http::body::Body;
+use tw_request::body::Body;
 use crate::http::cache::settings::purge_rule::PurgeLocation;
-use crate::http::plan::{Handler, Outcome, Step};
-use crate::http::request::Request;
+use tw_request::plan::{Handler, Outcome, Step};
+use tw_request::request::Request;
 
 /// Response to a purge in the form of the free module, whose clients expect 200.
 const PURGED: &[u8] = b"Successful purge\n";

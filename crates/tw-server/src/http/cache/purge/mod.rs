@@ -18,7 +18,7 @@ use tw_log::Level;
 use super::settings::CacheSettings;
 use super::settings::purge_rule::PurgeRequest;
 use super::zone::{Cache, CacheUser};
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 tw_base::limits! {
     /// Limits of this module.

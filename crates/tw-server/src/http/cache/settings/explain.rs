@@ -5,10 +5,10 @@ use tw_log::Text;
 
 use super::purge_rule::PurgeTarget;
 use super::{CacheSettings, SentBody};
-use crate::http::request::Request;
+use tw_request::request::Request;
 
 impl CacheSettings {
-    /// Explains the lookup of `r`, in lines as [`Handler::explain`](crate::http::plan::Handler::explain) has them; none without
+    /// Explains the lookup of `r`, in lines as [`Handler::explain`](tw_request::plan::Handler::explain) has them; none without
     /// a cache. `default_key` is the key where none is configured.
     pub fn explain(
         &self,

@@ -21,10 +21,10 @@ use super::guard::background::BACKGROUND_MAX;
 use super::guard::quota::QuotaClaim;
 use super::open;
 use super::zone::{Cache, Caches};
-use crate::http::request::Request;
+use tw_request::request::Request;
 use crate::http::retry_conditions::RetryOn;
-use crate::protocol::Resolve;
-use crate::vars::{Template, names_in};
+use tw_request::protocol::Resolve;
+use tw_request::vars::{Template, names_in};
 use purge_rule::{PurgeLocation, PurgeRule};
 use quota::Quota;
 

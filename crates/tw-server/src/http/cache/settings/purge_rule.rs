@@ -14,9 +14,9 @@ use tw_conf::network::Network;
 use tw_conf::{ConfError, Word};
 
 use crate::http::cache::zone::{Cache, Caches};
-use crate::http::request::Request;
-use crate::protocol::Resolve;
-use crate::vars::Template;
+use tw_request::request::Request;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 /// The method of `on`.
 const PURGE: &[u8] = b"PURGE";

@@ -4,8 +4,8 @@ use tw_cache::QuotaOwner;
 use tw_conf::{ConfError, Node, Word, units};
 
 use crate::http::cache::guard::quota::QuotaClaim;
-use crate::http::request::Request;
-use crate::vars::Template;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// `cache_quota` as written.
 #[derive(Debug, Clone)]

@@ -91,7 +91,7 @@ impl ZoneIndex {
 /// Counters of a cache.
 #[derive(Default)]
 pub(crate) struct ZoneCounters {
-    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](crate::http::cache_info::UpstreamCacheStatus::ALL).
+    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](tw_request::cache_info::UpstreamCacheStatus::ALL).
     pub(crate) by_status: [Counter; 7],
     /// Requests that were served from the fill of another request.
     pub(crate) collapsed: Counter,

@@ -7,7 +7,7 @@ use super::context::StoreContext;
 use super::files::FileWriter;
 use super::segments::RecordWriter;
 use super::{BodyPart, CommitOutcome, EntryStore, EntryWriter, NewEntry, Store, WrittenBody};
-use crate::http::local_future::boxed;
+use tw_request::local_future::boxed;
 
 /// Writer of one entry.
 pub(crate) struct StoreWriter<'a> {

@@ -16,7 +16,7 @@ use super::place::{StoredPlace, ValidatedFile};
 use super::{
     BodyPart, CommitOutcome, CopiedEntry, EntryStore, EntryWriter, HeadWrite, NewEntry, NewHead, Store,
 };
-use crate::http::local_future::boxed;
+use tw_request::local_future::boxed;
 
 impl ValidatedFile<'_> {
     /// The entry as one that is copied, with the checksum of its body.

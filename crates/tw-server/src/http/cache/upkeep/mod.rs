@@ -35,7 +35,7 @@ use super::store::context::{StoreContext, ZoneIndex};
 use super::store::place::StoredAt;
 use super::store::{EntryRead, Store, UnfinishedFile};
 use super::zone::{Cache, CacheUser};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::http::cache::time::seconds;
 
 /// Interval of the checks of free space on its disk.

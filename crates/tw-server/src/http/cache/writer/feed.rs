@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 use tw_rt::watch::Subject;
 
 use super::{BodyOrigin, BodyReport, FillLog, room};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::http::cache::fill::{BodyEnd, Delivery, DeliveryEnd, ExchangeReport, Fill};
 use crate::http::cache::zone::Cache;
 

@@ -9,8 +9,8 @@ use tw_log::Level;
 
 use super::Cache;
 use crate::http::cache::store::place::StoredPlace;
-use crate::http::files::DamageReport;
-use crate::http::request::Request;
+use tw_request::files::DamageReport;
+use tw_request::request::Request;
 
 /// Entry whose file is open.
 pub(crate) struct CheckedEntry {

@@ -8,7 +8,7 @@ use tw_core::pools::Disks;
 use tw_disk::Disk;
 
 use super::{Cache, CacheGroup};
-use crate::event_loop::Loop;
+use tw_request::event_loop::Loop;
 use crate::http::cache::time::seconds;
 
 /// Time after which an operation of a member is slow, if `slow=` does not say another one: no disk that works takes so long.

@@ -45,8 +45,8 @@ use super::store::context::{StoreContext, ZoneCounters, ZoneIndex};
 use super::store::record_snapshot::OpenRecordSnapshot;
 use super::store::{EntryStore, Store};
 use super::time::unix_ms;
-use crate::event_loop::Loop;
-use crate::http::request::Request;
+use tw_request::event_loop::Loop;
+use tw_request::request::Request;
 use stats::ResponseStats;
 
 pub(crate) use fill_lead::{FillLead, JoinOutcome};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
 
-use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit, UpstreamCacheStatus};
-use crate::http::request::Request;
+use tw_request::cache_info::{CountedResponse, HitFrom, PendingHit, UpstreamCacheStatus};
+use tw_request::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
 const SETS: usize = 64;

@@ -4,7 +4,7 @@ use tw_core::pools::Disks;
 use tw_disk::Disk;
 
 use super::Cache;
-use crate::http::cache_info::{CountedResponse, HitFrom, UsedCache};
+use tw_request::cache_info::{CountedResponse, HitFrom, UsedCache};
 
 impl UsedCache for Cache {
     fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {

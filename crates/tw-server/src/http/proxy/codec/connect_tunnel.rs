@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_connect::failure::UpstreamFailure;
 
 use super::{Codec, Event};
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Reads nothing.
 #[derive(Clone, Copy, Debug)]

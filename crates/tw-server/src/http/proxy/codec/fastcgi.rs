@@ -15,7 +15,7 @@ use tw_http::{Method, status};
 use tw_log::Level;
 
 use super::{Codec, Event, http1};
-use crate::http::upstream_response::{UpstreamResponse, Warning};
+use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 /// Bytes of content in one record of ours: the most that needs no padding and whose length is written in 16 bits.
 pub(super) const RECORD_MAX: usize = 65_528;

@@ -10,7 +10,7 @@ use tw_http::origin::{BodyDecoder, HeadStart, OriginHead, OriginLimits, Response
 use tw_http::{Method, status};
 
 use super::{Codec, Event};
-use crate::http::upstream_response::{UpstreamResponse, Warning};
+use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 /// Memory that the unused list of fields may keep, so that it is not allocated for each response.
 const SPARE_SIZE_MAX: usize = 16 << 10;

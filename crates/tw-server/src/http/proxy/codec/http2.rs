@@ -14,7 +14,7 @@ use tw_http2::FieldSection;
 use tw_log::Text;
 
 use super::{Codec, Event};
-use crate::http::upstream_response::{UpstreamResponse, Warning};
+use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 tw_base::limits! {
     /// Limits of this module.

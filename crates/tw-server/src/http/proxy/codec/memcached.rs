@@ -12,7 +12,7 @@ use tw_http::num;
 use tw_log::{Level, Text};
 
 use super::{Codec, Event};
-use crate::http::upstream_response::{UpstreamResponse, Warning};
+use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 /// End mark behind a value.
 const END: &[u8] = b"\r\nEND\r\n";

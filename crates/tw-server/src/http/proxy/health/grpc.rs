@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tw_http::Fields;
 use tw_log::Text;
 
-use crate::http::upstream_response::UpstreamResponse;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Path of the method.
 pub(super) const PATH: &[u8] = b"/grpc.health.v1.Health/Check";

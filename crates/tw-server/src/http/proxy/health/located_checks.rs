@@ -14,9 +14,9 @@ use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
 
 use super::probe::probe;
 use super::{CheckProtocol, HealthCheckGroup};
-use crate::config::upstream::run_checks;
-use crate::event_loop::Loop;
-use crate::http::generation::LoopGeneration;
+use tw_request::config::upstream::run_checks;
+use tw_request::event_loop::Loop;
+use tw_request::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
 pub(crate) async fn run(event_loop: Rc<Loop>) {

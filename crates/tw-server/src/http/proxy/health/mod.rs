@@ -20,10 +20,10 @@ pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
 use super::settings::UpstreamSettings;
-use crate::config::upstream::UpstreamGroup;
-use crate::http::generation::{PlanId, Server, ServerId};
-use crate::http::plan::Plan;
-use crate::http::request::Request;
+use tw_request::config::upstream::UpstreamGroup;
+use tw_request::generation::{PlanId, Server, ServerId};
+use tw_request::plan::Plan;
+use tw_request::request::Request;
 use crate::http::synthetic_request;
 
 pub use grpc::GrpcCheck;

@@ -17,10 +17,10 @@ use tw_net::Addr;
 use tw_upstream::Peer;
 
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck, grpc};
-use crate::event_loop::Loop;
-use crate::http::client::Client;
+use tw_request::event_loop::Loop;
+use tw_request::client::Client;
 use crate::http::proxy::codec::{Codec, Event};
-use crate::http::request::Request;
+use tw_request::request::Request;
 use crate::http::synthetic_request;
 
 /// Checks a peer.

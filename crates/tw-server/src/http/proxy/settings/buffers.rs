@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tw_conf::{Buffers, ConfError, Setting};
 
 use super::kind::ProxyKind;
-use crate::config::location::TempPath;
-use crate::protocol::Resolve;
+use tw_request::config::location::TempPath;
+use tw_request::protocol::Resolve;
 
 /// Settings of the buffer of response bodies.
 #[derive(Clone)]

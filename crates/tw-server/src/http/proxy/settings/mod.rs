@@ -15,12 +15,12 @@ use self::request::{RawRequest, RequestSettings};
 use self::response::{RawResponse, ResponseSettings};
 pub use self::upstream::{HasUpstream, RawUpstream, UpstreamSettings};
 use super::store::{RawStoreSettings, StoreSettings};
-use crate::config::location::Location;
+use tw_request::config::location::Location;
 use crate::http::cache::settings::HasCacheSettings;
 use crate::http::cache::{self, CacheSettings};
-use crate::http::plan::Plan;
-use crate::protocol::Resolve;
-use crate::vars::Template;
+use tw_request::plan::Plan;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 /// Settings of a `*_pass` module at one location.
 #[derive(Clone)]

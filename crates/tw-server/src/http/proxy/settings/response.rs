@@ -7,9 +7,9 @@ use tw_conf::{ConfError, Setting, Word};
 use super::kind::ProxyKind;
 use crate::http::cache::CacheSettings;
 use crate::http::forward_head::ForwardRules;
-use crate::http::header_names::IgnoredHeaders;
-use crate::protocol::Resolve;
-use crate::vars::Template;
+use tw_request::header_names::IgnoredHeaders;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 /// Settings of the response of an upstream server.
 #[derive(Clone)]

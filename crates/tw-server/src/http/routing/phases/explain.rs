@@ -21,19 +21,19 @@ use tw_rt::{Deadline, LoopOptions};
 use tw_tls_settings::TlsInfo;
 
 use super::{AGAIN, NextStep, call_handler, decide, locate};
-use crate::config::location::{Location, Visibility};
-use crate::event_loop::Loop;
-use crate::http::client::{Client, Scheme};
-use crate::http::generation::GenerationRef;
-use crate::http::generation::LoopGeneration;
-use crate::http::generation::{ListenGroup, ServerId};
-use crate::http::plan::{Outcome, Phase, Plan, UPSTREAM};
-use crate::http::request::{Request, RequestWire};
-use crate::http::request_body::RequestBody;
-use crate::http::route::Pattern;
+use tw_request::config::location::{Location, Visibility};
+use crate::http::HttpLoop;
+use tw_request::client::{Client, Scheme};
+use tw_request::generation::GenerationRef;
+use tw_request::generation::LoopGeneration;
+use tw_request::generation::{ListenGroup, ServerId};
+use tw_request::plan::{Outcome, Phase, Plan, UPSTREAM};
+use tw_request::request::{Request, RequestWire};
+use tw_request::route::Pattern;
+use tw_request::request_body::RequestBody;
 use crate::http::routing::realpath_root;
 use crate::http::start;
-use crate::vars;
+use tw_request::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -132,7 +132,8 @@ async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> 
     let kind = generation.groups[at].kind;
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
-    let event_loop = Loop::new(core, generation);
+    let http = HttpLoop::new(core, generation);
+    let event_loop = http.event_loop().clone();
     let client = Client::new(1, client, Rc::new(address.clone()), kind, event_loop.clone());
     if is_secure {
         let name = String::from_utf8_lossy(&request.host).into_owned();

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tw_base::FatalMutex;
 use tw_disk::{Account, Disk, DiskError, NewFile};
 
-use crate::http::local_future::boxed;
+use tw_request::local_future::boxed;
 
 /// Time after which a job is not waited for.
 const SLOW: Duration = Duration::from_millis(2);

@@ -41,7 +41,7 @@ use tw_disk::{
 
 use crate::http::cache::cache_path::{CachePath, CacheStore};
 use crate::http::cache::time::seconds;
-use crate::http::local_future::boxed;
+use tw_request::local_future::boxed;
 
 use super::commit::CommitWaiters;
 use append::AppendQueue;

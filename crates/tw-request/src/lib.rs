@@ -1,0 +1,52 @@
+//! A request of HTTP while it is served, and what it needs whatever protocol, cache or proxy serves it: its client, its body, the
+//! plan it runs by, the settings of the core, and the state of its loop.
+//!
+//! ```text
+//! protocol       the marker that ties requests, plans and configurations together
+//! vars, config   templates and settings
+//! event_loop     state of a loop
+//! client, wire   connection of a request, without I/O
+//! request, body  the request, its body, and the body of its response
+//! plan           handlers and settings of a location
+//! generation     a configuration: plans, servers, groups
+//! ```
+//! `tw-server` has what serves requests: connections, routing, files, proxy and cache.
+
+mod access_check;
+pub mod alpn;
+pub mod body;
+pub mod body_buffer;
+pub mod cache_info;
+pub mod client;
+pub mod client_gone;
+pub mod client_wait;
+pub mod config;
+pub mod cookie;
+pub mod event_loop;
+pub mod file_reads;
+pub mod files;
+pub mod generation;
+pub mod header_names;
+pub mod ids;
+pub mod key_bandwidth;
+pub mod local_future;
+mod log_file;
+pub mod memory_share;
+pub mod miss_reason;
+pub mod plan;
+pub mod protocol;
+mod protocol_types;
+pub mod random_id;
+pub mod request;
+pub mod request_body;
+pub mod request_deadline;
+pub mod route;
+pub mod send_error;
+mod sent_bytes;
+mod session;
+pub mod sticky;
+mod sticky_directive;
+pub mod upstream_response;
+pub mod upstream_state;
+pub mod vars;
+pub mod wire;
