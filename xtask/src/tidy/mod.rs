@@ -13,7 +13,6 @@ mod fs_homes;
 mod language;
 mod links;
 mod modules;
-mod rooms;
 mod size;
 mod tree;
 mod unsafe_code;
@@ -57,7 +56,6 @@ impl Finding {
 /// Every rule.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     edges::check,
-    rooms::check,
     circles::check,
     unsafe_code::check,
     fs_homes::check,
