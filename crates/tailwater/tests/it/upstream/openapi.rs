@@ -25,6 +25,11 @@ fn start() -> Server {
                 keyval_zone zone=l:64k; keyval $remote_addr $of_addr zone=l;
                 upstream s {{ zone s 64k; server 127.0.0.1:4; }}
                 server {{ listen 127.0.0.1:{{port1}}; status_zone z; proxy_pass s; }}
+            }}
+            mail {{
+                keyval_zone zone=m:64k; keyval $remote_addr $of_addr zone=m;
+                upstream a {{ zone a 64k; server 127.0.0.1:5; }} auth_http http://a/;
+                server {{ listen 127.0.0.1:{{port2}}; protocol imap; status_zone z; }}
             }}"
         ))
         .unwrap()
@@ -100,6 +105,8 @@ fn real(path: &str) -> String {
         ("/http/caches", "c"),
         ("/http/keyvals", "k"),
         ("/stream/keyvals", "l"),
+        ("/mail/upstreams", "a"),
+        ("/mail/keyvals", "m"),
     ];
     let name = kinds.iter().find(|(start, _)| path.starts_with(start)).map_or("z", |(_, name)| name);
     path.replace("{name}", name).replace("{id}", "0")
