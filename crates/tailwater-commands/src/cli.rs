@@ -29,8 +29,8 @@ pub use self::purge_order::{Purge, PurgeMode, PurgeScope};
 pub use self::serve::{Absent, Coding, ServeOptions, TermsOfService, TlsOptions};
 pub use self::trust::{TrustChange, TrustOptions};
 pub use self::usage_error::UsageError;
-pub use self::waf::WafTestOptions;
 use self::usage_error::invalid;
+pub use self::waf::WafTestOptions;
 
 /// Command of the command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,7 +101,8 @@ pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageE
     } else if words.next_if(|word| word == b"hash-password").is_some() {
         parse_hash_password(words).map_err(of("hash-password"))
     } else if words.next_if(|word| word == b"waf").is_some() {
-        command(waf::parse(words), Command::WafHelp, |options| Command::WafTest(Box::new(options))).map_err(of("waf"))
+        command(waf::parse(words), Command::WafHelp, |options| Command::WafTest(Box::new(options)))
+            .map_err(of("waf"))
     } else if words.next_if(|word| word == b"top").is_some() {
         Ok(Command::Top(words.collect()))
     } else if words.next_if(|word| word == b"help").is_some() {

@@ -94,13 +94,7 @@ enum Verbosity {
 
 impl Client {
     /// A client whose connection was just accepted.
-    pub fn new(
-        id: u64,
-        peer: Addr,
-        listen: Rc<Addr>,
-        kind: SocketKind,
-        event_loop: Rc<Loop>,
-    ) -> Rc<Self> {
+    pub fn new(id: u64, peer: Addr, listen: Rc<Addr>, kind: SocketKind, event_loop: Rc<Loop>) -> Rc<Self> {
         let is_debugged =
             event_loop.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };

@@ -39,12 +39,7 @@ pub struct Loop {
 
 impl Loop {
     /// Creates the state of a loop that starts with `generation`. `parts` is the state of what stands above the request.
-    pub fn with(
-        core: Rc<LoopCore>,
-        generation: GenerationRef,
-        files: FileTable,
-        parts: LoopParts,
-    ) -> Self {
+    pub fn with(core: Rc<LoopCore>, generation: GenerationRef, files: FileTable, parts: LoopParts) -> Self {
         Self {
             generation: RefCell::new(LoopGeneration::new(generation)),
             files: FatalCell::new(files),

@@ -14,8 +14,6 @@ use tw_net::listen::SocketKind;
 use tw_quic::TransportConfig;
 use tw_tls_settings::{Ssl, WatchedCertificate};
 
-use crate::plan::Plan;
-use crate::request::{Parts, Request};
 use crate::config::directories::Directory;
 use crate::config::listen::Listen;
 use crate::config::location::TempPath;
@@ -23,8 +21,10 @@ use crate::config::memory::Memory;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::UpstreamGroup;
 pub use crate::ids::{PlanId, ServerId};
-use crate::route::Locations;
+use crate::plan::Plan;
 pub use crate::protocol::{Generation, GenerationRef, LoopGeneration};
+use crate::request::{Parts, Request};
+use crate::route::Locations;
 use crate::vars::Slots;
 
 /// A loaded configuration: nothing in it is open or running.

@@ -9,12 +9,12 @@ use tw_conf::Span;
 use tw_http::Method;
 use tw_log::Level;
 
-use crate::request::{Parts, Request};
+use crate::body::Body;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::body::Body;
 use crate::ids::PlanId;
 pub use crate::local_future::{LocalFuture, boxed};
+use crate::request::{Parts, Request};
 use crate::route::Pattern;
 use crate::vars::{Computed, Preparations, Var};
 

@@ -12,15 +12,15 @@ use tw_core::module::Protocol;
 use tw_tls_settings::SecureProtocol;
 use tw_upstream::TimeKind;
 
+use crate::alpn;
 use crate::config::block::Block;
 use crate::config::location::Location;
 use crate::generation::Config;
-use crate::alpn;
 use crate::plan::Plan;
+use crate::protocol::Http;
+use crate::request::Request;
 use crate::sticky::Sticky;
 use crate::sticky_directive::{self, WrittenSticky as RawSticky};
-use crate::request::Request;
-use crate::protocol::Http;
 
 impl Protocol for Http {
     const NAME: &'static str = "http";

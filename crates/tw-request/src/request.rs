@@ -39,7 +39,6 @@ pub use self::context::{RequestArrival, RequestContext, Started};
 pub use self::costs::{Costs, Sent};
 pub use self::extensions::Extensions;
 pub use self::parts::Parts;
-use super::plan::{LogHandler, Plan};
 pub use self::state::LIMITS;
 pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, INTERNAL_REDIRECTS_MAX, Ranges, RequestOrigin, RequestState,
@@ -49,6 +48,7 @@ use super::body::Body;
 use super::client::Client;
 use super::ids::{PlanId, ServerId};
 use super::memory_share::MemoryShare;
+use super::plan::{LogHandler, Plan};
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};

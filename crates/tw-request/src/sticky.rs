@@ -9,8 +9,8 @@ use tw_http::date;
 use tw_http::fields::{Name, Value};
 use tw_upstream::{Lease, PeerSelection, StickySessions};
 
-use crate::request::Request;
 use crate::cookie::find_cookie;
+use crate::request::Request;
 use crate::vars::Template;
 
 /// `31 Dec 2037 23:55:55 GMT` and a span of ten years, for `expires=max`. Source: nginx.
@@ -116,12 +116,7 @@ impl Sticky {
     }
 
     /// The head of a response is there: a session to be learned when it ends.
-    pub fn begin_session(
-        &self,
-        r: &Request,
-        sticky_id: StickyId,
-        lease: &Lease,
-    ) -> Option<PendingSession> {
+    pub fn begin_session(&self, r: &Request, sticky_id: StickyId, lease: &Lease) -> Option<PendingSession> {
         let Self::Learn(learn) = self else { return None };
         let created = first(&learn.create, r);
         let creates = created.is_some();

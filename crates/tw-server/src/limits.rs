@@ -6,13 +6,13 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use tw_request::config::{location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
     admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
     request_body, streams, subrequest,
 };
+use tw_request::config::{location, server};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {

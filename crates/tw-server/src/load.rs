@@ -27,26 +27,26 @@ use tw_tls_settings::Ssl;
 
 use self::blocks::LoadedHttp;
 use self::scope::BlockScope;
+use crate::http::acme::{self, Acme, CollectedCertificates, NOT_IN_SANDBOX};
+use crate::http::cache;
+use crate::http::h2::directives::Http2;
+use crate::http::h3::directives::Http3;
+use crate::http::proxy::health::HealthCheckGroup;
+use crate::metrics;
 use tw_request::config::location::{Location, TempPath};
 use tw_request::config::memory::{self, Memory};
 use tw_request::config::server::ServerSettings;
 use tw_request::config::upstream::Upstream;
-use crate::http::acme::{self, Acme, CollectedCertificates, NOT_IN_SANDBOX};
 use tw_request::generation::{Config, HttpConfig};
-use crate::http::h2::directives::Http2;
-use crate::http::h3::directives::Http3;
-use crate::http::proxy::health::HealthCheckGroup;
-use tw_request::request::{Parts, Request};
 use tw_request::protocol::Http;
+use tw_request::request::{Parts, Request};
 use tw_request::vars::VarTable;
-use crate::http::cache;
-use crate::metrics;
 
 pub use self::scope::directives;
+pub use tw_core::load::Prefixes;
 pub use tw_request::config::block::Block;
 pub use tw_request::config::directories::{Directory, DirectoryPurpose};
 pub use tw_request::protocol::Resolve;
-pub use tw_core::load::Prefixes;
 
 /// A module of HTTP.
 pub type Module = tw_core::module::Module<Http>;

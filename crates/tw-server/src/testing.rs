@@ -16,12 +16,12 @@ use tw_net::listen::SocketKind;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::http::HttpLoop;
-use tw_request::client::Client;
-use tw_request::generation::Generation;
 use crate::http::h1;
-use tw_request::request::{After, Request, RequestWire};
 use crate::http::start;
 use crate::load::{Prefixes, load};
+use tw_request::client::Client;
+use tw_request::generation::Generation;
+use tw_request::request::{After, Request, RequestWire};
 use tw_request::vars::{Template, Value, VarTable};
 
 /// Loads `http { CONF }`.

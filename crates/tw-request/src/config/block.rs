@@ -13,8 +13,8 @@ use crate::config::directories::{Directory, DirectoryPurpose};
 use crate::config::location::TempPath;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
-use crate::route::Pattern;
 use crate::protocol::Http;
+use crate::route::Pattern;
 
 /// The block of `http` that is being resolved.
 #[derive(Default)]

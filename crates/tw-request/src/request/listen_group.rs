@@ -2,8 +2,8 @@
 
 use tw_core::regex::Captures;
 
-use crate::generation::{ListenGroup, LoopGeneration, ServerId};
 use crate::client::Client;
+use crate::generation::{ListenGroup, LoopGeneration, ServerId};
 
 impl Client {
     /// The listening address in `generation`; `None` if a reload took it away meanwhile.

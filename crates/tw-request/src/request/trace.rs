@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::cache_info::UpstreamCacheStatus;
-use crate::random_id::random_id;
 use crate::protocol::Session;
+use crate::random_id::random_id;
 
 tw_base::limits! {
     /// Limits of this module.

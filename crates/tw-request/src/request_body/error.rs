@@ -6,8 +6,8 @@ use tw_disk::DiskError;
 use tw_fields::MalformedReason;
 use tw_http::chunked::ChunkError;
 
-use crate::config::location::MinRate;
 use crate::client_wait::{WaitEnd, WaitLimits};
+use crate::config::location::MinRate;
 
 /// Limits of a location for the body of a request.
 #[derive(Debug, Clone, Copy)]

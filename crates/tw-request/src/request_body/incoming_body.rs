@@ -185,11 +185,7 @@ impl<I: BodyInput + ?Sized> IncomingBody<I> {
     }
 
     /// Returns the next piece without waiting, else `None`.
-    pub fn at_hand(
-        &mut self,
-        want: usize,
-        limits: BodyLimits,
-    ) -> Option<Result<Option<Bytes>, InputError>> {
+    pub fn at_hand(&mut self, want: usize, limits: BodyLimits) -> Option<Result<Option<Bytes>, InputError>> {
         let mut receives = 0;
         loop {
             match self.take(want, limits) {

@@ -10,8 +10,8 @@ use tw_http::Framing;
 use tw_log::{Level, Text};
 
 use super::{BodyError, BodyLimits, BodyState, Drained, InputError, RequestBody, Source};
-use crate::config::location::InFileOnly;
 use crate::body_buffer::{Naming, SpillTarget};
+use crate::config::location::InFileOnly;
 use crate::request::{After, Request};
 use crate::vars::{self, EvalStatus};
 

@@ -15,15 +15,15 @@ use tw_net::{Addr, Transport};
 use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
 
-use tw_request::client::Client;
-use tw_request::generation::{ListenGroup, LoopGeneration};
 use super::h1::{self, Http1Connection};
 use super::h3::directives::Http3;
 use super::handshake::AcceptingClient;
-use tw_request::local_future::LocalFuture;
 use super::{h2, h3};
-use tw_request::event_loop::Loop;
 use tw_request::alpn::{HQ, HTTP_2, HTTP_3};
+use tw_request::client::Client;
+use tw_request::event_loop::Loop;
+use tw_request::generation::{ListenGroup, LoopGeneration};
+use tw_request::local_future::LocalFuture;
 
 /// Error code of a connection that ends without an error (RFC 9114, section 8.1).
 pub(crate) const H3_NO_ERROR: u64 = 0x100;
@@ -93,7 +93,8 @@ async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option
     let local = group.address.inet().and_then(|listen| Some((incoming.local()?, listen.port())));
     client.local_or(|| local.map(|local| Addr::Inet(local.into())));
     let timeout = server.settings.client_header_timeout;
-    let connection = tw_accept::quic::accept(&AcceptingClient(&client), incoming, &server.quic, timeout).await?;
+    let connection =
+        tw_accept::quic::accept(&AcceptingClient(&client), incoming, &server.quic, timeout).await?;
     connection.set_drop_code(H3_NO_ERROR);
     matches!(client.alpn_protocol(), Some(HTTP_3 | HQ)).then_some(connection)
 }

@@ -18,16 +18,16 @@ use tw_rt::watch::Subject;
 use super::accept;
 use super::cache;
 use super::cache::OpenEntries;
-use tw_request::client::Client;
-use tw_request::files::{FILES_MAX, FileTable};
-use tw_request::generation::GenerationRef;
 use super::h2::UntriedBytes;
 use super::history;
-use tw_request::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
+use tw_request::client::Client;
 use tw_request::config::memory::Memory;
 use tw_request::event_loop::{Loop, LoopParts};
+use tw_request::files::{FILES_MAX, FileTable};
+use tw_request::generation::GenerationRef;
+use tw_request::local_future::LocalFuture;
 
 /// Task of a module, which the first loop or every loop runs as long as its requests are served by the configuration that has it: a
 /// shared object of that configuration.
@@ -162,7 +162,8 @@ impl Application for HttpLoop {
     fn close_files(&self) {
         let memory = &self.event_loop.generation().memory;
         open_entries(&self.event_loop).borrow_mut().clear();
-        let mut forgotten = self.event_loop.files.borrow_mut().forget(memory.hot_files_size, memory.open_files_inactive);
+        let mut forgotten =
+            self.event_loop.files.borrow_mut().forget(memory.hot_files_size, memory.open_files_inactive);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
                 tw_rt::yield_now().await;

@@ -15,12 +15,12 @@ use tw_net::proxy_protocol;
 use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use super::acme;
-use tw_request::client::Client;
-use tw_request::generation::{PlanId, ServedProtocols, ServerId};
 use super::h3::directives::Http3;
 use super::proxy::ocsp_client::LoopOcspClient;
-use tw_request::request::Request;
 use super::synthetic_request;
+use tw_request::client::Client;
+use tw_request::generation::{PlanId, ServedProtocols, ServerId};
+use tw_request::request::Request;
 
 /// Index of the list of [`QUIC_ALPN`](tw_request::alpn::QUIC_ALPN) that a server offers.
 fn quic_alpn(protocols: ServedProtocols) -> usize {

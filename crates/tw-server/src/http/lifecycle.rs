@@ -14,18 +14,18 @@ use std::thread;
 
 use tw_core::event_loop::SlowRequest;
 
-use tw_request::body::Body;
-use tw_request::client::Client;
-use tw_request::memory_share::Hold;
 use super::phases;
 use super::post_action;
-use tw_request::request::{After, Request, RequestWire};
-use tw_request::request_body;
 use super::send_response;
 use super::start;
 use super::tls_requirements;
-use tw_request::event_loop::Loop;
 use crate::metrics::HttpVersion;
+use tw_request::body::Body;
+use tw_request::client::Client;
+use tw_request::event_loop::Loop;
+use tw_request::memory_share::Hold;
+use tw_request::request::{After, Request, RequestWire};
+use tw_request::request_body;
 
 tw_base::limits! {
     /// Limits of this module.

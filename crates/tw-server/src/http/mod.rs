@@ -48,16 +48,16 @@ pub mod variables;
 pub use self::application::{BackgroundTask, HttpLoop};
 pub(crate) use self::response::hop_fields;
 pub use self::response::{
-    background_subrequest, content_coding, early_subrequest, forward_head, prepare_response,
-    send_response, subrequest,
+    background_subrequest, content_coding, early_subrequest, forward_head, prepare_response, send_response,
+    subrequest,
 };
 pub use self::routing::{error_response, phases};
 pub(crate) use self::routing::{post_action, start, tls_requirements};
-pub(crate) use tw_request::random_id;
 pub use tw_request::protocol::Http;
+pub(crate) use tw_request::random_id;
 pub use tw_request::{
-    body, body_buffer, client, files, generation, header_names, key_bandwidth, miss_reason, plan, request, request_body, route,
-    upstream_response, upstream_state, wire,
+    body, body_buffer, client, files, generation, header_names, key_bandwidth, miss_reason, plan, request,
+    request_body, route, upstream_response, upstream_state, wire,
 };
 
 #[cfg(test)]

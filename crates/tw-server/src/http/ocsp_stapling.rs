@@ -9,9 +9,9 @@ use tw_log::Level;
 use tw_tls::ocsp::ResponderUrl;
 use tw_tls_settings::{OcspClient, StaplingHost, keep_stapled};
 
-use tw_request::generation::{LoopGeneration, PlanId};
 use super::proxy::ocsp_client::LoopOcspClient;
 use tw_request::event_loop::Loop;
+use tw_request::generation::{LoopGeneration, PlanId};
 
 /// Keeps the responses of the loop's certificates up to date. Never ends by itself.
 pub(crate) async fn run(event_loop: Rc<Loop>) {

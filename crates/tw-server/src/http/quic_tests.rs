@@ -20,13 +20,13 @@ use tw_rt::{LoopOptions, LoopThread};
 use tw_testkit::quic::{ClientSettings, UdpClient};
 use tw_testkit::tls::{Authority, Certificate};
 
-use crate::http::accept;
 use crate::http::HttpLoop;
+use crate::http::accept;
+use crate::http::h3::directives::Http3;
 use crate::http::handshake::AcceptingClient;
+use crate::testing::{generation, try_generation};
 use tw_request::client::Client;
 use tw_request::generation::{Generation, GenerationRef, ListenGroup};
-use crate::http::h3::directives::Http3;
-use crate::testing::{generation, try_generation};
 
 /// Server that returns what it reads.
 struct Echo(Rc<HttpLoop>);
@@ -84,7 +84,9 @@ impl Application for Echo {
 async fn echo(client: Rc<Client>, incoming: IncomingConnection) {
     let generation = client.event_loop.generation();
     let transport = &generation.server(generation.groups[0].default_server).quic;
-    let accepted = tw_accept::quic::accept(&AcceptingClient(&client), incoming, transport, Duration::from_secs(10)).await;
+    let accepted =
+        tw_accept::quic::accept(&AcceptingClient(&client), incoming, transport, Duration::from_secs(10))
+            .await;
     let Some(connection) = accepted else { return };
     assert_eq!(client.tls.get().unwrap().protocol.as_deref(), Some(&b"hq-interop"[..]));
     let streams = RefCell::new(Vec::new());

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tw_request::key_bandwidth::{KeyBandwidth, Reservation};
 use tw_request::request::Request;
-use tw_request::wire::ClientGone;
 use tw_request::vars::Template;
+use tw_request::wire::ClientGone;
 
 const SECOND: Duration = Duration::from_secs(1);
 

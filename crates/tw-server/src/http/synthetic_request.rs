@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use tw_http::{HeadLimits, Progress, RequestHead};
 
+use super::start;
 use tw_request::client::Client;
 use tw_request::generation::{PlanId, ServerId};
 use tw_request::request::{Request, RequestWire};
 use tw_request::request_body::RequestBody;
-use super::start;
 
 /// Returns a request for `uri`, which [`head`] accepts, with `plan` of `server`. To be given back to its loop.
 pub(crate) fn request(client: &Rc<Client>, (server, plan): (ServerId, PlanId), uri: &[u8]) -> Box<Request> {

@@ -18,19 +18,19 @@ use super::scope::{BlockKind, BlockScope};
 use super::{
     CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve,
 };
+use crate::http::acme::Acme;
+use crate::http::h2::directives::Http2;
+use crate::http::h3::directives::Http3;
+use crate::http::proxy::UpstreamGroup;
+use crate::http::proxy::health::PassTarget;
 use tw_request::config::listen::Listen;
 use tw_request::config::location::Location;
 use tw_request::config::server::ServerSettings;
-use crate::http::acme::Acme;
 use tw_request::generation::{ListenGroup, PlanId, ServedProtocols, Server};
-use crate::http::h2::directives::Http2;
-use crate::http::h3::directives::Http3;
 use tw_request::plan::{self, Plan};
-use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::health::PassTarget;
+use tw_request::protocol::Http;
 use tw_request::request::{Parts, Request};
 use tw_request::route::{Locations, Pattern, WrittenLocation};
-use tw_request::protocol::Http;
 
 /// Plans and servers as they are built.
 #[derive(Default)]

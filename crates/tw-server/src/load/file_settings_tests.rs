@@ -10,11 +10,7 @@ fn files_are_locked_where_some_location_sends_them() {
     ] {
         let generation = generation(conf);
         assert_eq!(generation.memory.hot_lock_size, 64 << 20);
-        assert_eq!(
-            (generation.process.lock_max, generation.process.locks.max()),
-            (expected, 0),
-            "{conf}"
-        );
+        assert_eq!((generation.process.lock_max, generation.process.locks.max()), (expected, 0), "{conf}");
     }
 }
 

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use tw_conf::{Args, ConfError, Directive, LOCATION, MachineSubject, Node, Setting, Span, Word, record};
 
 use super::contexts::ALL_IF;
-use crate::route::Pattern;
 use crate::protocol::Resolve;
+use crate::route::Pattern;
 use crate::vars::Template;
 
 /// Directory of the files of a location.

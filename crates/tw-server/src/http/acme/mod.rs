@@ -25,12 +25,12 @@ use tw_core::server_names::ServerName;
 use tw_http::Method;
 
 use self::issuer::{Declared, RawIssuer};
-use tw_request::config::location::Location;
 use tw_request::body::Body;
+use tw_request::config::location::Location;
 use tw_request::generation::Generation;
 use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_request::request::Request;
 use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 use tw_request::vars::{Template, Value, VarDef};
 
 pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives, system_bundle};

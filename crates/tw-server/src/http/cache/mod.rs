@@ -55,7 +55,6 @@ mod upkeep;
 mod writer;
 mod zone;
 
-pub use tw_request::miss_reason::MissReason;
 pub use cache_path::device_format::{FormattedDevice, check_device, format_device};
 pub(crate) use entry::open_entries::OpenEntries;
 pub(crate) use lookup::cache_headers::set_cache_headers;
@@ -72,6 +71,7 @@ pub(crate) use purge::invalidate::invalidate;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub use settings::{CacheSettings, SentBody};
 pub use tw_cache::Purge;
+pub use tw_request::miss_reason::MissReason;
 pub(crate) use upkeep::run as manage;
 pub(crate) use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};

@@ -12,8 +12,8 @@ use tw_disk::SocketFd;
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use tw_request::config::location::Location;
 use tw_request::client::Client;
+use tw_request::config::location::Location;
 
 /// A connection of HTTP/1.
 pub struct Http1Connection {

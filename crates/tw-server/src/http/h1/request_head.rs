@@ -10,9 +10,9 @@ use tw_log::Level;
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
+use crate::http::start::choose_server;
 use tw_request::generation::{ListenGroup, LoopGeneration};
 use tw_request::request::Request;
-use crate::http::start::choose_server;
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;

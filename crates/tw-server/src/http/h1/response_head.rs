@@ -6,11 +6,11 @@ use bytes::Bytes;
 use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
 
 use super::Http1Connection;
-use tw_request::body::Body;
 use crate::http::error_response;
 use crate::http::prepare_response;
-use tw_request::request::{After, Request};
 use crate::http::user_agent;
+use tw_request::body::Body;
+use tw_request::request::{After, Request};
 
 /// Delimiter of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,13 +23,13 @@ use super::body::end_body;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use super::write::{accept, write_all, write_now, write_parts_now};
+use crate::http::prepare_response;
+use crate::http::response::send_error_log::log_send_error;
+use crate::http::send_rate::SendRate;
 use tw_request::body::{Body, Upgraded};
 use tw_request::local_future::{LocalFuture, boxed};
-use crate::http::prepare_response;
 use tw_request::request::{After, Request};
-use crate::http::response::send_error_log::log_send_error;
 use tw_request::send_error::SendError;
-use crate::http::send_rate::SendRate;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;

@@ -10,11 +10,11 @@ use tw_disk::{Disk, DiskError, Errno, Now, Sending, SentEnd};
 
 use super::Http1Connection;
 use super::write::{accept, wait_writable, write_all, write_now, write_parts_now};
+use crate::http::send_rate::SendRate;
 use tw_request::body::FileSpan;
 use tw_request::files;
 use tw_request::request::Request;
 use tw_request::send_error::SendError;
-use crate::http::send_rate::SendRate;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); the loop copies smaller ones.
 const SENDFILE_MIN: usize = 64 << 10;

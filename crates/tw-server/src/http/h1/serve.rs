@@ -16,14 +16,14 @@ use super::Http1Connection;
 use super::body::{begin_body, end_body};
 use super::keepalive::Woken;
 use super::request_head::{self, ReadHead};
-use tw_request::config::location::LingeringClose;
 use crate::http::admission::{self, Admission, Verdict};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::{LAST_WAIT, linger_close};
+use crate::metrics::HttpVersion;
+use tw_request::config::location::LingeringClose;
 use tw_request::local_future::boxed;
 use tw_request::request::{After, Request, RequestWire};
 use tw_request::request_body::{self, Drained};
-use crate::metrics::HttpVersion;
 
 /// Status of a request for which there is no memory.
 const SERVICE_UNAVAILABLE: u16 = 503;

@@ -9,10 +9,10 @@ use tw_core::event_loop::{BULK_MIN, BodySize, SCRATCH_SIZE};
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
+use crate::http::send_rate::SendRate;
 use tw_request::client_wait::{WaitEnd, WaitLimits};
 use tw_request::request::Request;
 use tw_request::send_error::SendError;
-use crate::http::send_rate::SendRate;
 
 /// A write that would block took nothing.
 pub(super) fn accept(written: io::Result<usize>) -> Result<usize, SendError> {

@@ -20,9 +20,9 @@ use tw_rt::watch;
 use super::settings::{Http2Settings, OUT_MAX};
 use super::stream_scheduler::{StreamPriority, StreamScheduler};
 use super::untried_bytes::{MadeBytes, UntriedBytes};
+use crate::http::streams::{Abuse, ClientCost};
 use tw_request::client::Client;
 use tw_request::memory_share::Hold;
-use crate::http::streams::{Abuse, ClientCost};
 
 /// Number of no stream.
 const NO_STREAM: u32 = 0;

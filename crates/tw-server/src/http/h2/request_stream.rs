@@ -16,9 +16,9 @@ use super::protocol::PROTOCOL;
 use super::stream::{Http2Stream, WANTED_WINDOW};
 use super::stream_scheduler::{WAITING_MAX, waiting_max};
 use super::stream_tunnel::Http2StreamTunnel;
+use crate::http::streams::{ClientCost, RequestStream, ResetReason, StreamProtocol, StreamState};
 use tw_request::client::Client;
 use tw_request::send_error::SendError;
-use crate::http::streams::{ClientCost, RequestStream, ResetReason, StreamProtocol, StreamState};
 use tw_request::wire::Wire;
 
 /// Permit to make the next piece of a response, as long as nothing has to be waited for.

@@ -26,12 +26,12 @@ use super::settings::{CONNECTION_WINDOW, Http2Settings, OUT_MAX};
 use super::stream::{Http2Stream, WANTED_WINDOW};
 use super::stream_scheduler::WAITING_MAX;
 use super::untried_bytes::MADE_MAX;
-use tw_request::client::Client;
 use crate::http::lingering_close::{LAST_WAIT, linger_close};
 use crate::http::streams::{
     Abuse, ConnectionRequests, EndReason, IdleEnd, ReceivedHead, StreamConnection, StreamProtocol, log_end,
     serve_connection,
 };
+use tw_request::client::Client;
 
 tw_base::limits! {
     /// Limits of HTTP/2 connections.

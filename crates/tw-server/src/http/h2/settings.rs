@@ -3,8 +3,8 @@
 use tw_http2::Connection;
 
 use super::directives::Http2;
-use tw_request::client::Client;
 use crate::http::streams::ConnectionSettings;
+use tw_request::client::Client;
 
 /// Flow-control window of a connection for all request bodies.
 pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;

@@ -8,8 +8,8 @@ use tw_http2::{ConnectionError, ErrorCode, Stream, StreamError};
 
 use super::Http2Connection;
 use super::stream_scheduler::StreamPriority;
-use tw_request::send_error::SendError;
 use crate::http::streams::{StreamLoss, StreamState};
+use tw_request::send_error::SendError;
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
 /// file, while the next one comes.

@@ -16,8 +16,8 @@ use tw_quic::{StreamError, StreamId};
 
 use super::transport_priority::transport_priority;
 use super::write_order::WriteOrder;
-use tw_request::client::Client;
 use crate::http::streams::{Abuse, ClientCost, ConnectionSettings, PriorityUpdates};
+use tw_request::client::Client;
 
 /// Bytes of one read of a stream.
 pub(super) const READ_MAX: usize = 16 << 10;

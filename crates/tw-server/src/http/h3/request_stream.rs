@@ -17,9 +17,9 @@ use super::Http3Connection;
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
 use super::stream_tunnel::Http3StreamTunnel;
+use crate::http::streams::{ClientCost, Progress, RequestStream, ResetReason, StreamProtocol, StreamState};
 use tw_request::client::Client;
 use tw_request::send_error::SendError;
-use crate::http::streams::{ClientCost, Progress, RequestStream, ResetReason, StreamProtocol, StreamState};
 
 /// Permit to make and write a piece of a response, before less urgent streams write.
 pub(crate) struct WritePermit(Rc<Http3Connection>, StreamId);

@@ -27,12 +27,12 @@ use super::Http3Connection;
 use super::conn::{PIECE_MIN, READ_MAX, ReadOutcome, WAITING_MAX, closed};
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
-use tw_request::client::Client;
 use crate::http::lingering_close::LAST_WAIT;
 use crate::http::streams::{
     Abuse, ConnectionRequests, ConnectionSettings, EndReason, IdleEnd, ReceivedHead, StreamConnection,
     StreamProtocol, serve_connection,
 };
+use tw_request::client::Client;
 
 /// Least time between the two GOAWAY frames: requests that were sent before the first one had arrived arrive until then.
 const GOAWAY_WAIT_MIN: Duration = Duration::from_millis(50);

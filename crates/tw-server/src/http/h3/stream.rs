@@ -12,9 +12,9 @@ use tw_quic::StreamId;
 
 use super::Http3Connection;
 use super::conn::stream_id;
+use crate::http::streams::{StreamLoss, StreamState, UNSET_PRIORITY};
 use tw_request::memory_share::Hold;
 use tw_request::send_error::SendError;
-use crate::http::streams::{StreamLoss, StreamState, UNSET_PRIORITY};
 
 /// A request and the stream it came by.
 pub(crate) struct Http3Stream {

@@ -10,11 +10,11 @@ use tw_net::{Addr, TcpInfo};
 
 use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
+use crate::http::streams::{CLIENT_CLOSED_REQUEST, Progress, send_early_hints, send_response};
 use tw_request::body::Body;
 use tw_request::client_gone::ClientGone;
 use tw_request::local_future::{LocalFuture, boxed};
 use tw_request::request::Request;
-use crate::http::streams::{CLIENT_CLOSED_REQUEST, Progress, send_early_hints, send_response};
 use tw_request::wire::Wire;
 
 impl Wire<Request, Body> for Http3Stream {

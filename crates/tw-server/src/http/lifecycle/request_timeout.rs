@@ -20,10 +20,10 @@ use tw_rt::{Deadline, Elapsed};
 
 use crate::http::error_response;
 use crate::http::phases;
+use crate::http::send_response;
 use tw_request::request::{After, ErrorPages, Request};
 use tw_request::request_body;
 use tw_request::request_deadline::RequestDeadline;
-use crate::http::send_response;
 
 tw_base::limits! {
     /// Limits of this module.

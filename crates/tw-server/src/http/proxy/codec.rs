@@ -14,9 +14,9 @@ use bytes::Bytes;
 
 pub use framing::BodyFraming;
 
-use tw_request::upstream_response::UpstreamResponse;
 use tw_connect::failure::UpstreamFailure;
 use tw_connect::h2_pool::UpstreamStream;
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {

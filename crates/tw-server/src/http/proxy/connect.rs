@@ -12,9 +12,9 @@ use tw_net::ConnectOptions;
 use tw_upstream::{Lease, PeerSelection};
 
 use super::codec::Codec;
-use tw_request::sticky::StickyId;
 use super::upstream_request::{BuiltRequest, UpstreamRequest};
 use tw_request::request::Request;
+use tw_request::sticky::StickyId;
 
 /// State that the attempts of one request share.
 pub(super) struct AttemptContext {

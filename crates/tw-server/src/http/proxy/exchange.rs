@@ -13,10 +13,10 @@ use tw_upstream::{Lease, PeerOutcome, RetryPermit};
 
 use super::codec::Codec;
 use super::send_request::{RequestSender, ReturnedBody};
-use tw_request::sticky::PendingSession;
 use super::warnings::log_warnings;
 use tw_request::event_loop::Loop;
 use tw_request::request::Request;
+use tw_request::sticky::PendingSession;
 
 /// An exchange of one attempt. It stays in one place until its response is made: whoever cancels the attempt finds it there.
 pub(super) struct Exchange<C> {

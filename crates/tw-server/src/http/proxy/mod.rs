@@ -45,9 +45,9 @@ mod tunnel;
 mod upstream_request;
 mod warnings;
 
-pub use tw_request::config::upstream::UpstreamGroup;
 pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};
 pub use tw_connect::bind::read_bind;
+pub use tw_request::config::upstream::UpstreamGroup;
 pub use upstream_request::{BuiltRequest, RequestBuilder, UpstreamRequest, UpstreamRequestBody};

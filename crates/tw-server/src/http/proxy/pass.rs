@@ -12,14 +12,14 @@ use super::exchange::{Exchange, record_traffic};
 use super::response_head::ResponseHead;
 use super::retry::{NoResponse, try_upstreams};
 use super::settings::ProxySettings;
-use tw_request::sticky;
 use super::tunnel;
 use super::upstream_request::UpstreamRequest;
 use crate::http::cache::{self, Lookup};
-use tw_request::client_gone::ClientGone;
 use crate::http::forward_head::RewriteFields;
+use tw_request::client_gone::ClientGone;
 use tw_request::plan::Outcome;
 use tw_request::request::{ConditionCheck, Request};
+use tw_request::sticky;
 
 /// Sends `request` to servers until one responds, and answers the client with the response, or with what the cache of `lookup`
 /// has instead. Waits for the servers, and for the client's body.

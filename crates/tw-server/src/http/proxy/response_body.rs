@@ -12,8 +12,8 @@ use super::read_ahead::ReadAheadTerms;
 use super::response_buffer::SpillTarget;
 use super::settings::ProxySettings;
 use super::store::StoredBody;
-use tw_request::body::{AnnouncedLength, Body};
 use crate::http::cache::{self, StoreDecision};
+use tw_request::body::{AnnouncedLength, Body};
 use tw_request::plan::Outcome;
 use tw_request::request::{Ranges, Request};
 

@@ -15,13 +15,13 @@ use tw_core::reach::Reach;
 use tw_disk::{Account, CreateOptions, Disk, DiskError, Errno, JobClass, Links};
 use tw_log::Level;
 
-use tw_request::config::location::{Location, TempPath};
-use tw_request::config::permissions;
 use tw_request::body::{Body, Pull};
 use tw_request::body_buffer::{BodyBuffer, Naming, SpillTarget};
+use tw_request::config::location::{Location, TempPath};
+use tw_request::config::permissions;
 use tw_request::plan::LocalFuture;
-use tw_request::request::Request;
 use tw_request::protocol::Resolve;
+use tw_request::request::Request;
 use tw_request::vars::Template;
 
 /// Bytes of a copy that are written at once.

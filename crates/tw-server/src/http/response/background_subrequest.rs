@@ -8,11 +8,11 @@ use std::rc::Rc;
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject;
 
-use tw_request::body::Body;
 use super::prepare_response;
 use super::subrequest::{self, Refused};
-use tw_request::event_loop::Loop;
 use crate::http::phases;
+use tw_request::body::Body;
+use tw_request::event_loop::Loop;
 use tw_request::request::{After, Request, SubrequestPosition, Uri};
 
 /// Size of one read of the body.

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::testing::with_request;
 use tw_request::body::{Body, Pull};
 use tw_request::plan::LocalFuture;
 use tw_request::request::Request;
-use crate::testing::with_request;
 
 /// Makes bytes of which each is known by its place, and counts those that were asked for.
 struct Alphabet {
@@ -27,11 +27,7 @@ enum CanPart {
 }
 
 impl Pull for Alphabet {
-    fn next<'a>(
-        &'a mut self,
-        _: usize,
-        _: &'a mut Request,
-    ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+    fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         let piece = self.rest.next().map(|byte| Bytes::copy_from_slice(&[byte]));
         self.made.set(self.made.get() + usize::from(piece.is_some()));
         Box::pin(async { Ok(piece) })
@@ -58,17 +54,14 @@ fn stream(parts: CanPart) -> (Body, Rc<Cell<usize>>) {
 
 fn parts() -> Body {
     let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
-    Body::Parts(
-        [bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into(),
-    )
+    Body::Parts([bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into())
 }
 
 fn read(r: &mut Request, mut body: Body, want: usize) -> String {
     let mut all = Vec::new();
     loop {
         let left = body.len().unwrap();
-        let Poll::Ready(piece) =
-            body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        let Poll::Ready(piece) = body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
             panic!("nothing here waits");
         };

@@ -3,12 +3,12 @@
 use tw_core::regex::Match;
 use tw_http::{Fields, Known, date};
 
+use crate::http::user_agent;
 use tw_request::config::location::{
     PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG, PROXIED_NO_LAST_MODIFIED,
     PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
 };
 use tw_request::request::Request;
-use crate::http::user_agent;
 
 /// Returns true if `r` accepts `coding`, by `Accept-Encoding` alone. A subrequest accepts none: the whole response is encoded.
 /// Does not allocate.

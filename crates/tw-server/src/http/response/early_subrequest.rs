@@ -18,8 +18,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 
-use tw_request::body::Pull as _;
 use super::subrequest::{ParentBody, Refused, Subrequest, SubrequestCounts, position_below};
+use tw_request::body::Pull as _;
 use tw_request::request::{ErrorPages, Request, Uri};
 
 // DIFF(nginx): there all subrequests of a page begin at once.

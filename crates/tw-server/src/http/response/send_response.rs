@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use tw_http::{Known, range};
 
-use tw_request::body::Body;
 use super::prepare_response::{self, NotSatisfiable};
 use crate::http::phases;
+use tw_request::body::Body;
 use tw_request::request::{After, Ranges, Request};
 
 /// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went. `TIMED` is that of its caller.

@@ -15,9 +15,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use tw_request::body::{Body, Pull};
 use super::prepare_response;
 use crate::http::phases;
+use tw_request::body::{Body, Pull};
 use tw_request::plan::LocalFuture;
 use tw_request::request::{After, Request, SubrequestPosition, Uri};
 use tw_request::request_body::RequestBody;

@@ -6,9 +6,9 @@ use tw_log::Level;
 
 use super::error_response;
 use super::phases::{NextStep, enter};
+use crate::http::prepare_response;
 use tw_request::generation::LoopGeneration;
 use tw_request::plan::Outcome;
-use crate::http::prepare_response;
 use tw_request::request::{AliasEnd, Request, RequestOrigin, Rewritten};
 use tw_request::request_body;
 

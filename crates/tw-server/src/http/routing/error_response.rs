@@ -4,13 +4,13 @@ use bytes::Bytes;
 use tw_http::escape::Escape;
 use tw_http::{Known, Method, Version, status_page};
 
+use crate::http::user_agent;
+use tw_request::body::Body;
 use tw_request::config::error_page::{ErrorPage, ErrorPageStatus, Target};
 use tw_request::config::location::ServerTokens;
-use tw_request::body::Body;
 use tw_request::generation::LoopGeneration;
 use tw_request::plan::Outcome;
 use tw_request::request::{After, ErrorPages, Request};
-use crate::http::user_agent;
 
 /// Makes a page longer than the 512 bytes under which Internet Explorer and Chrome show a page of their own.
 const PADDING: [&[u8]; 6] =

@@ -12,15 +12,15 @@ use tw_log::Level;
 
 use super::decision::{decide, loops, no_content};
 use super::realpath_root;
-use tw_request::route::{FailedTest, LocationTests, Pattern};
-use tw_request::config::location::{Satisfy, Visibility};
 use tw_request::body::Body;
+use tw_request::config::location::{Satisfy, Visibility};
 use tw_request::generation::LoopGeneration;
 use tw_request::generation::PlanId;
 use tw_request::plan::{AccessPurpose, Handler, Outcome, Phase, Step};
 use tw_request::request::{Request, RequestOrigin};
-use tw_request::wire::ClientGone;
+use tw_request::route::{FailedTest, LocationTests, Pattern};
 use tw_request::vars::{self, EvalStatus};
+use tw_request::wire::ClientGone;
 
 /// Phases that run before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
@@ -380,8 +380,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use tw_request::plan::{Handler, Plan};
     use crate::testing::{generation, with_request_of};
+    use tw_request::plan::{Handler, Plan};
 
     /// Counts how often it runs.
     impl Handler for AtomicU32 {

@@ -15,8 +15,8 @@ use super::serve_request::serve_request;
 use super::stream_end::refuse;
 use super::{ConnectionSettings, ReceivedHead, RequestStream, StreamProtocol};
 use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
-use tw_request::client::Client;
 use crate::http::lifecycle;
+use tw_request::client::Client;
 use tw_request::local_future::LocalFuture;
 
 /// Requests of a connection. One that has to wait is a task of its own.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tw_request::config::location::KeepAlive;
 use tw_request::client::Client;
+use tw_request::config::location::KeepAlive;
 use tw_request::generation::Server;
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).

@@ -6,8 +6,8 @@ use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
 use super::ReceivedHead;
-use tw_request::generation::{ListenGroup, Server};
 use crate::metrics::HttpVersion;
+use tw_request::generation::{ListenGroup, Server};
 
 /// Protocol of a connection that has streams.
 pub(crate) struct StreamProtocol {

@@ -11,11 +11,11 @@ use tw_log::{Level, Text};
 
 use super::stream_body::{Expects, StreamBody};
 use super::{Intent, ReceivedHead, RequestStream, StreamProtocol};
+use crate::http::start::choose_server;
 use tw_request::generation::ListenGroup;
 use tw_request::random_id::random_id;
 use tw_request::request::{After, Request};
 use tw_request::request_body::{IncomingBody, Source};
-use crate::http::start::choose_server;
 
 /// The server of the host does not speak the protocol of the connection (RFC 9110, section 15.5.20).
 const MISDIRECTED_REQUEST: u16 = 421;

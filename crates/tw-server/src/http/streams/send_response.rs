@@ -12,13 +12,13 @@ use tw_http::Method;
 
 use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
 use super::{Intent, RequestStream, response_head};
+use crate::http::prepare_response;
+use crate::http::response::send_error_log::log_send_error;
+use crate::http::send_rate::SendRate;
 use tw_request::body::{Body, Upgraded};
 use tw_request::client_wait::{ClientWait, WaitLimits, Waiting};
-use crate::http::prepare_response;
 use tw_request::request::{After, Request};
-use crate::http::response::send_error_log::log_send_error;
 use tw_request::send_error::SendError;
-use crate::http::send_rate::SendRate;
 
 /// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream counts as closed by its
 /// client.

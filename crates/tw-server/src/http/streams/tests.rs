@@ -20,6 +20,8 @@ use tw_net::{Addr, TcpInfo};
 
 use super::stream_body::{Expects, StreamBody};
 use super::*;
+use crate::metrics::HttpVersion;
+use crate::testing::with_request;
 use tw_request::body::{Body, Upgraded};
 use tw_request::client::Client;
 use tw_request::client_gone::ClientGone;
@@ -28,8 +30,6 @@ use tw_request::request::{After, Request};
 use tw_request::request_body::{BodyInput, InputError, Piece};
 use tw_request::send_error::SendError;
 use tw_request::wire::Wire;
-use crate::metrics::HttpVersion;
-use crate::testing::with_request;
 
 static PROTOCOL: StreamProtocol = StreamProtocol {
     name: "HTTP/9",

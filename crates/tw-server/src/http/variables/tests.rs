@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tw_http::Known;
 
 use super::*;
-use tw_request::request::{After, RequestArrival};
 use crate::testing::{eval, with_request};
+use tw_request::request::{After, RequestArrival};
 use tw_request::vars::VarTable;
 
 const CONF: &str = "server { listen 127.0.0.1:8080; server_name first.example second.example; root site; }";

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tw_cache::format::Meta;
 
-use tw_request::body::{Body, FileSpan};
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::fill::FillHead;
+use tw_request::body::{Body, FileSpan};
 use tw_request::cache_info::ServedFacts;
 use tw_request::upstream_response::UpstreamResponse;
 

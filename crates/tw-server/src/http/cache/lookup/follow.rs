@@ -9,9 +9,9 @@ use tw_cache::policy::{self, Reuse, Rules, Ruleset};
 use tw_http::Method;
 
 use super::cached_response::{CachedHead, CachedResponse, HeadSource};
-use tw_request::body::Body;
 use crate::http::cache::fill::{Fill, FillHead, FillRefusal, Follower};
 use crate::http::cache::zone::Cache;
+use tw_request::body::Body;
 use tw_request::cache_info::ServedFacts;
 use tw_request::request::Request;
 

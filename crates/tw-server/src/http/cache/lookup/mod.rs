@@ -31,14 +31,14 @@ use std::sync::Arc;
 use super::purge;
 use super::settings::{CacheSettings, SentBody};
 use super::zone::{Cache, CacheUser};
-use tw_request::cache_info::{CacheReport, UsedCache};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
-use tw_request::miss_reason::MissReason;
-use tw_request::plan::Outcome;
-use tw_request::request::Request;
 use serve_hit::serve_hit;
 use states::{LookupOutcome, LookupResult, LookupRun};
 use target::{CacheUse, LookupTarget};
+use tw_request::cache_info::{CacheReport, UsedCache};
+use tw_request::miss_reason::MissReason;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 pub use forward::Lookup;
 

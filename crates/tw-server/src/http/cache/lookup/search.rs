@@ -19,7 +19,6 @@ use tw_log::Level;
 use tw_rt::watch::Subject as Task;
 
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
-use tw_request::event_loop::Loop;
 use crate::http::cache::entry::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use crate::http::cache::entry::refresh_pace::RefreshPace;
 use crate::http::cache::store::context::ZoneIndex;
@@ -28,6 +27,7 @@ use crate::http::cache::store::{EntryRead, ReadEntry, Store, valid_until};
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::Cache;
 use crate::http::cache::zone::damage::CheckedEntry;
+use tw_request::event_loop::Loop;
 use tw_request::files::{BlockCheck, DamagedBlock, OpenFile};
 use tw_request::request::Request;
 

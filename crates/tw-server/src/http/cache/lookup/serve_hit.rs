@@ -4,9 +4,9 @@ use tw_http::{Known, Method};
 
 use super::cache_headers::set_cache_headers;
 use super::cached_response::CachedResponse;
-use tw_request::body::{AnnouncedLength, Body};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};
+use tw_request::body::{AnnouncedLength, Body};
 use tw_request::plan::Outcome;
 use tw_request::request::{ConditionCheck, Ranges, Request};
 

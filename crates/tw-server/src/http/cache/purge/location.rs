@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tw_cache::Purge;
 
 use super::{PurgeOutcome, PurgeScope, run};
-use tw_request::body::Body;
 use crate::http::cache::settings::purge_rule::PurgeLocation;
+use tw_request::body::Body;
 use tw_request::plan::{Handler, Outcome, Step};
 use tw_request::request::Request;
 

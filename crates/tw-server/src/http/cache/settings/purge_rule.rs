@@ -14,8 +14,8 @@ use tw_conf::network::Network;
 use tw_conf::{ConfError, Word};
 
 use crate::http::cache::zone::{Cache, Caches};
-use tw_request::request::Request;
 use tw_request::protocol::Resolve;
+use tw_request::request::Request;
 use tw_request::vars::Template;
 
 /// The method of `on`.

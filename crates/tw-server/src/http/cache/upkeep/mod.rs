@@ -35,8 +35,8 @@ use super::store::context::{StoreContext, ZoneIndex};
 use super::store::place::StoredAt;
 use super::store::{EntryRead, Store, UnfinishedFile};
 use super::zone::{Cache, CacheUser};
-use tw_request::event_loop::Loop;
 use crate::http::cache::time::seconds;
+use tw_request::event_loop::Loop;
 
 /// Interval of the checks of free space on its disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use tokio::time::Sleep;
 use tw_rt::watch::Subject;
 
 use super::{BodyOrigin, BodyReport, FillLog, room};
-use tw_request::event_loop::Loop;
 use crate::http::cache::fill::{BodyEnd, Delivery, DeliveryEnd, ExchangeReport, Fill};
 use crate::http::cache::zone::Cache;
+use tw_request::event_loop::Loop;
 
 /// One exchange whose body goes into a fill.
 pub(crate) struct Feed {

@@ -23,11 +23,11 @@ use super::store::files::temp_file::WRITE_SIZE;
 use super::store::place::ValidatedFile;
 use super::store::{BodyPart, CommitOutcome, EntryWriter, NewEntry, Store, StoreWriter, WrittenBody};
 use super::zone::{Cache, FillLead};
+use feed::{Feed, FeedEvent};
 use tw_request::event_loop::Loop;
 use tw_request::generation::{LoopGeneration, PlanId};
 use tw_request::plan::LocalFuture;
 use tw_request::request::Request;
-use feed::{Feed, FeedEvent};
 
 tw_base::limits! {
     /// Limits of this module.

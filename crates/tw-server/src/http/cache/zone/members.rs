@@ -8,8 +8,8 @@ use tw_core::pools::Disks;
 use tw_disk::Disk;
 
 use super::{Cache, CacheGroup};
-use tw_request::event_loop::Loop;
 use crate::http::cache::time::seconds;
+use tw_request::event_loop::Loop;
 
 /// Time after which an operation of a member is slow, if `slow=` does not say another one: no disk that works takes so long.
 const MEMBER_SLOW: Duration = Duration::from_secs(2);

@@ -45,9 +45,9 @@ use super::store::context::{StoreContext, ZoneCounters, ZoneIndex};
 use super::store::record_snapshot::OpenRecordSnapshot;
 use super::store::{EntryStore, Store};
 use super::time::unix_ms;
+use stats::ResponseStats;
 use tw_request::event_loop::Loop;
 use tw_request::request::Request;
-use stats::ResponseStats;
 
 pub(crate) use fill_lead::{FillLead, JoinOutcome};
 

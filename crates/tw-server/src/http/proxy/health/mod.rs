@@ -20,11 +20,11 @@ pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
 use super::settings::UpstreamSettings;
+use crate::http::synthetic_request;
 use tw_request::config::upstream::UpstreamGroup;
 use tw_request::generation::{PlanId, Server, ServerId};
 use tw_request::plan::Plan;
 use tw_request::request::Request;
-use crate::http::synthetic_request;
 
 pub use grpc::GrpcCheck;
 pub(crate) use located_checks::run;

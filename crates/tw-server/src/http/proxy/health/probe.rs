@@ -17,11 +17,11 @@ use tw_net::Addr;
 use tw_upstream::Peer;
 
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck, grpc};
-use tw_request::event_loop::Loop;
-use tw_request::client::Client;
 use crate::http::proxy::codec::{Codec, Event};
-use tw_request::request::Request;
 use crate::http::synthetic_request;
+use tw_request::client::Client;
+use tw_request::event_loop::Loop;
+use tw_request::request::Request;
 
 /// Checks a peer.
 pub(super) async fn probe(

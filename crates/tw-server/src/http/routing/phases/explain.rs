@@ -21,18 +21,18 @@ use tw_rt::{Deadline, LoopOptions};
 use tw_tls_settings::TlsInfo;
 
 use super::{AGAIN, NextStep, call_handler, decide, locate};
-use tw_request::config::location::{Location, Visibility};
 use crate::http::HttpLoop;
+use crate::http::routing::realpath_root;
+use crate::http::start;
 use tw_request::client::{Client, Scheme};
+use tw_request::config::location::{Location, Visibility};
 use tw_request::generation::GenerationRef;
 use tw_request::generation::LoopGeneration;
 use tw_request::generation::{ListenGroup, ServerId};
 use tw_request::plan::{Outcome, Phase, Plan, UPSTREAM};
 use tw_request::request::{Request, RequestWire};
-use tw_request::route::Pattern;
 use tw_request::request_body::RequestBody;
-use crate::http::routing::realpath_root;
-use crate::http::start;
+use tw_request::route::Pattern;
 use tw_request::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
