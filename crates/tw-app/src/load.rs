@@ -107,7 +107,8 @@ impl ProtocolBlocks for AppBlocks {
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
-        let mut all = self.http.metrics();
+        let mut all = tw_core::metrics::CORE.to_vec();
+        all.extend(self.http.metrics());
         all.extend(self.stream.metrics());
         all.extend(self.mail.metrics());
         all

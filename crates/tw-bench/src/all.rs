@@ -83,7 +83,8 @@ const PARTS: &[Part] = &[
         "cache",
         "--rounds 3 --seconds 2 --memory 96m --fills 5000 --object 20m",
         "--memory 64m",
-        (170, 110),
+        170,
+        110,
     )
     .distributed("1k,32k,fills", 120),
     Part::new("gateways", SHORT, "", 60, 25).distributed("1k,1k-close", 40),

@@ -168,7 +168,7 @@ fn idle(report: &mut Report, bench: &Bench, count: usize) -> Outcome {
         let title = format!("{count} idle sessions{}", if is_tls { ", TLS 1.3" } else { "" });
         let contestants = bench.contestants(Protocol::Imap, is_tls);
         let tls = is_tls.then(|| bench.tls.clone());
-        connection_memory::run(report, (&title, kind), &contestants, count, |contestant| {
+        connection_memory::run(report, &title, kind, &contestants, count, |contestant| {
             progress(&format!("{title}: {}", contestant.name));
             idle_memory(contestant, tls.as_ref(), count)
         })?;

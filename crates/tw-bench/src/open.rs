@@ -88,7 +88,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let data = options.text("data").map_or_else(|| home().join("data"), PathBuf::from);
     let limits = Limits::parse(&options, if quick { 64 << 20 } else { 256 << 20 })?;
     let limits = limits.checked(&data, &mut report)?;
-    let ten_size: usize = COLD.iter().map(|(_, size)| size).sum();
+    let ten_size: usize = COLD.iter().map(|file| file.size).sum();
     let cold_size = limits.memory * options.number("factor", 10)?;
     let plan = Plan {
         limits,
@@ -150,8 +150,8 @@ fn measure(name: &'static str, contestant: &Contestant, plan: &Plan, full: &Full
 /// Makes the server read the hot responses more than once: some caches do not keep a response after one request.
 fn warm(server: &Running) -> Outcome {
     for nth in 0..8 * HOT_COUNT {
-        let path = format!("{}/{}", HOT.0, nth % HOT_COUNT);
-        let size = HOT.1;
+        let path = format!("{}/{}", HOT.path, nth % HOT_COUNT);
+        let size = HOT.size;
         let response = Client::get(server.addr(), &path)?;
         if response.status != 200 || response.body.len() != size {
             return Err(format!("{}: {path}: status {}", server.name, response.status).into());

@@ -6,7 +6,7 @@ use tw_conf::nearest;
 use tw_core::metrics::{Metric, PREFIX};
 
 use crate::directives::{self, facts};
-use crate::{text, variables};
+use crate::{MODULES, text, variables};
 
 /// Result of a search in the reference.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,13 +67,13 @@ fn variable_entries(name: &str) -> Vec<String> {
 /// Entry of a metric, with or without the prefix of all metrics.
 fn metric_entries(name: &str) -> Vec<String> {
     let short = name.strip_prefix(PREFIX).unwrap_or(name);
-    let all = tw_modules::content::metrics::ALL.iter().flat_map(|(_, metrics)| metrics);
+    let all = tw_app::all_metrics(MODULES);
     let entry = |Metric { name, kind, labels, doc, .. }: &Metric| {
         let labels =
             if labels.is_empty() { String::new() } else { format!("\nLabels: {}\n", labels.join(", ")) };
         format!("{PREFIX}{name} (metric, {})\n\n{doc}\n{labels}", kind.word())
     };
-    all.filter(|metric| metric.name == short).map(|metric| entry(metric)).collect()
+    all.all().filter(|metric| metric.name == short).map(entry).collect()
 }
 
 /// List of the directives of a module.

@@ -79,7 +79,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let core = LoopCore::new(3, Arc::new(Counts::default()), generation.process());
         let http = HttpLoop::new(core, generation);
         let event_loop = http.event_loop().clone();
-        let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), event_loop.clone());
+        let client = Client::new(42, peer.into(), listen, SocketKind::Stream, event_loop.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
         let mut r = event_loop.take_request();

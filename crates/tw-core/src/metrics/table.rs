@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{CORE, Metric};
+use super::Metric;
 
 /// Metrics of the core and of every module, in the order in which they are written, each set with its title.
 #[derive(Default)]
@@ -11,15 +11,14 @@ pub struct MetricsTable {
 }
 
 impl MetricsTable {
-    /// Table of [`CORE`] and `sets`. Of several metrics with one name only the first stays: a module of several protocols has
+    /// Table of `sets`. Of several metrics with one name only the first stays: a module of several protocols has
     /// one set of metrics, which counts for all of them.
     pub fn new(sets: impl IntoIterator<Item = (&'static str, &'static [Metric])>) -> Self {
         let mut seen = HashSet::new();
         let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
             metrics.iter().filter(|metric| seen.insert(metric.name)).collect()
         };
-        let sets = CORE.iter().copied().chain(sets);
-        Self { sets: sets.map(|(title, metrics)| (title, first(metrics))).collect() }
+        Self { sets: sets.into_iter().map(|(title, metrics)| (title, first(metrics))).collect() }
     }
 
     /// The sets with their titles. A set is empty if another one has its metrics.
@@ -36,7 +35,7 @@ impl MetricsTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{MetricKind, core};
+    use crate::metrics::MetricKind;
 
     static OWN: [Metric; 1] =
         [Metric { name: "own_total", kind: MetricKind::Counter, labels: &[], doc: "Own.", read: |_, _| {} }];
@@ -44,8 +43,8 @@ mod tests {
     #[test]
     fn metrics_of_a_module_in_two_protocols_stand_once() {
         let table = MetricsTable::new([("own", &OWN[..]), ("own of stream", &OWN[..])]);
-        let [.., (first, one), (second, none)] = table.sets() else { panic!("two sets and the core") };
+        let [(first, one), (second, none)] = table.sets() else { panic!("two sets") };
         assert_eq!((*first, one.len(), *second, none.len()), ("own", 1, "own of stream", 0));
-        assert_eq!(table.all().count(), core().count() + 1);
+        assert_eq!(table.all().count(), 1);
     }
 }

@@ -34,7 +34,7 @@ use tw_waf::{RuleMatches, RuleSet, Source, Store};
 
 use self::audit_log::AuditLog;
 use self::rule_files::RawRules;
-use crate::shared::turn_queue::{self, TurnLimits, TurnQueue};
+use tw_module_support::turn_queue::{self, TurnLimits, TurnQueue};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -144,7 +144,6 @@ impl<I: BodyInput + ?Sized> IncomingBody<I> {
     }
 
     /// Body as its protocol brings it.
-    #[cfg(test)]
     pub fn input_mut(&mut self) -> &mut I {
         &mut self.input
     }

@@ -12,7 +12,7 @@ use tw_server::http::request::Request;
 use tw_waf::{Connection, Memo, Phase, PhaseProgress, Transaction, Verdict};
 
 use super::{CompiledRules, INLINE_MAX, Waf};
-use crate::shared::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
+use tw_module_support::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
 tw_base::limits! {
     /// Limits of this module.

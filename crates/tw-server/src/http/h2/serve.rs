@@ -319,7 +319,7 @@ impl<'c> ConnectionState<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::memory_share::Hold;
+    use tw_request::memory_share::Hold;
     use crate::http::streams::serve_request;
 
     fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {

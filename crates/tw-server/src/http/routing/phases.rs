@@ -384,9 +384,12 @@ mod tests {
     use tw_request::plan::{Handler, Plan};
 
     /// Counts how often it runs.
-    impl Handler for AtomicU32 {
+    #[derive(Default)]
+    struct Runs(AtomicU32);
+
+    impl Handler for Runs {
         fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
-            self.fetch_add(1, Relaxed);
+            self.0.fetch_add(1, Relaxed);
             Step::Now(Outcome::Pass)
         }
     }
@@ -527,8 +530,8 @@ mod tests {
     #[test]
     fn post_read_handlers_run_once() {
         let mut generation = generation("server { location / { } }");
-        let post_read = Arc::new(AtomicU32::new(0));
-        let server_rewrite = Arc::new(AtomicU32::new(0));
+        let post_read = Arc::new(Runs::default());
+        let server_rewrite = Arc::new(Runs::default());
         for plan in &mut generation.config.own.plans {
             plan.add(Phase::PostRead, post_read.clone());
             plan.add(Phase::ServerRewrite, server_rewrite.clone());
@@ -540,6 +543,6 @@ mod tests {
             r.uri.path.clone()
         });
         assert_eq!(path, b"/second");
-        assert_eq!((post_read.load(Relaxed), server_rewrite.load(Relaxed)), (1, 2));
+        assert_eq!((post_read.0.load(Relaxed), server_rewrite.0.load(Relaxed)), (1, 2));
     }
 }
