@@ -17,6 +17,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, kill_process, pidfd_open,
     waitid,
 };
+use tailwater_commands::cli::Purge;
 use tailwater_commands::output::console::Fault;
 use tw_app::cache::PURGES_MAX;
 use tw_base::Errno;
@@ -27,7 +28,7 @@ use super::control::Client;
 use super::liveness::LivenessTimer;
 use super::processes::{Processes, ToldProcesses};
 use super::signal_queue::SignalQueue;
-use crate::ipc::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
+use crate::ipc::channel::{Channel, Keys, ReadResult, WorkerCommand, WorkerReply};
 use crate::worker::process::TITLE;
 
 /// The file this process runs, whatever has its name now.

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, geteuid};
+use tailwater_commands::cli::Purge;
 use tailwater_commands::output::console::Fault;
 use tw_log::Level;
 
 use super::timeouts::LOAD_TIMEOUT;
-use crate::ipc::channel::Purge;
 
 /// Longest wait of an answer for its reader. It fits into the buffer of a socket.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -247,10 +247,10 @@ fn name_of(pid: Pid) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tailwater_commands::cli::{PurgeMode, PurgeScope};
     use tw_testkit::wait;
 
     use super::*;
-    use crate::ipc::channel::{PurgeMode, PurgeScope};
 
     #[test]
     fn an_order_is_answered() {

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use tailwater_commands::cli::Purge;
 use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
 use tailwater_commands::configuration::conf::Loaded;
 use tailwater_commands::configuration::directories::DirectoryLocks;
@@ -19,7 +20,6 @@ use super::control_api::config_files;
 use super::reload::needs_new_process;
 use super::serving::{Adopted, Running, Serving};
 use super::{Mode, logs};
-use crate::ipc::channel::Purge;
 use crate::worker::Server;
 use crate::worker::purging::PurgeOutcome;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 use rustix::process::{Pid, Signal, test_kill_process};
+use tailwater_commands::cli::Purge;
 use tailwater_commands::cli::SignalCommand;
 use tailwater_commands::configuration::created_files::CreatedFile;
 use tailwater_commands::output::console::{Console, Fault};
 use tw_log::Level;
 
 use super::control;
-use crate::ipc::channel::Purge;
 
 /// Suffix of the file's name while a new binary has its place.
 const OLD: &str = ".oldbin";

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 use rustix::process::{Pid, WaitStatus};
+use tailwater_commands::cli::Purge;
 use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
 use tailwater_commands::configuration::conf::Source;
 use tailwater_commands::configuration::directories::DirectoryLocks;
@@ -20,7 +21,7 @@ use super::Mode;
 use super::control::Client;
 use super::pid::PidFile;
 use super::processes::Processes;
-use crate::ipc::channel::{Keys, Purge};
+use crate::ipc::channel::Keys;
 use crate::sockets::Sockets;
 
 /// Worker processes, or loops of this process, that serve.

@@ -21,6 +21,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tailwater_commands::cli::Purge;
 use tailwater_commands::output::console::{Console, Fault};
 use tw_app::{Config, Generation};
 use tw_base::Errno;
@@ -36,7 +37,6 @@ use tw_rt::available_memory;
 use tw_sys::heap::purge;
 use tw_sys::program::Copier;
 
-use crate::ipc::channel::Purge;
 use crate::sockets::Sockets;
 
 use acme::Acme;

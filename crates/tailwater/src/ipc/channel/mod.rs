@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-pub(crate) use message::{Configure, Keys, Purge, PurgeMode, PurgeScope, Text, WorkerCommand, WorkerReply};
+pub(crate) use message::{Configure, Keys, Text, WorkerCommand, WorkerReply};
 
 /// The longest body inside a packet, bytes.
 const INLINE_MAX: usize = 8 * 1024;

@@ -1,12 +1,12 @@
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 
+use tailwater_commands::cli::{PurgeMode, PurgeScope};
 use tw_rt::signal::Signals;
 use tw_testkit::process::Group;
 use tw_testkit::wait;
 
 use super::*;
-use crate::ipc::channel::{PurgeMode, PurgeScope};
 
 /// A process that does nothing, with the end of the channel that is the worker's.
 pub(in super::super) fn actor() -> (Child, Channel, Group) {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 use rustix::process::{Pid, WaitStatus};
+use tailwater_commands::cli::Purge;
 use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
 use tailwater_commands::configuration::conf::Loaded;
 use tailwater_commands::configuration::directories::DirectoryLocks;
@@ -22,7 +23,7 @@ use tw_log::{Level, Sinks, open_log};
 
 use super::start::texts;
 use super::{AdoptionMode, Workers};
-use crate::ipc::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
+use crate::ipc::channel::{Keys, SEND_TIMEOUT, WorkerCommand};
 use crate::master::Mode;
 use crate::master::child::Child;
 use crate::master::control::Client;
