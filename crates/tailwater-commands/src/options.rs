@@ -348,12 +348,12 @@ pub const TRUST: &[Opt] = &[
 ];
 
 /// Purpose of `waf test`, after its usage.
-pub(crate) const WAF_ABOUT: &str = "Checks requests with the rules of the web application firewall that a configuration has for them, without a \
+pub const WAF_ABOUT: &str = "Checks requests with the rules of the web application firewall that a configuration has for them, without a \
      server. The file has one request as it is sent, with its head and its body, or lines of an access log in the combined format; - is standard \
      input. The verdict, the anomaly score and the rules that match are printed for each request.";
 
 /// The options of `tailwater waf test`.
-pub(crate) const WAF: &[Opt] = &[
+pub const WAF: &[Opt] = &[
     with(&["-c"], ("file", Kind::File), "configuration file (default: {file})", ""),
     with(&["-p"], ("prefix", Kind::Directory), "prefix of relative names (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),

@@ -75,6 +75,12 @@ pub struct Console {
     recent: Option<Arc<RecentMessages>>,
 }
 
+impl Default for Console {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Console {
     /// Standard error only, in the form that suits it.
     pub fn new() -> Self {

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tailwater_commands::configuration::certificate_watch::WatchedCertificates;
 use tailwater_commands::configuration::conf::Source;

@@ -319,8 +319,8 @@ impl<'c> ConnectionState<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tw_request::memory_share::Hold;
     use crate::http::streams::serve_request;
+    use tw_request::memory_share::Hold;
 
     fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
         size_of::<F>()
