@@ -28,7 +28,7 @@ const PART: usize = 256;
 pub struct KeyvalZone {
     /// Block that it stands in.
     pub protocol: &'static str,
-    /// Its name.
+    /// Name of the zone.
     pub name: Box<str>,
     /// Life of a pair for which nothing else is said.
     pub timeout: Option<Duration>,

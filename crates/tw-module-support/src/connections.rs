@@ -6,11 +6,11 @@ use tw_core::event_loop::Counts;
 pub struct Connections {
     /// All of them.
     pub active: u64,
-    /// Those of which a part of a request's head has been read.
+    /// Connections of which a part of a request's head has been read.
     pub reading: u64,
-    /// Those with a request that is being served.
+    /// Connections with a request that is being served.
     pub writing: u64,
-    /// Those that wait for a request.
+    /// Connections that wait for a request.
     pub waiting: u64,
 }
 

@@ -21,7 +21,7 @@ pub struct Raw {
 
 /// Settings as written that have those of refusals.
 pub trait HasRefusal {
-    /// Those of refusals.
+    /// Settings of refusals.
     fn refusal(&mut self) -> &mut Raw;
 }
 

@@ -10,34 +10,20 @@ use super::tree::Tree;
 /// Files in a circle.
 const FILES_MAX: usize = 4;
 
-/// Crates with larger circles, and the files of the largest. A number has to be exact, so it can only fall.
-const EXCUSED: &[(&str, usize)] = &[("tailwater", 19), ("tw-modules", 6), ("tw-server", 7)];
-
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_crates(tree, EXCUSED)
-}
-
-fn check_crates(tree: &Tree, excused: &[(&str, usize)]) -> Vec<Finding> {
     let names = tree.rust().filter_map(|file| file.path.strip_prefix("crates/")?.split_once("/src/"));
     let names: BTreeSet<&str> = names.map(|(name, _)| name).collect();
-    names.into_iter().filter_map(|name| check_crate(tree, name, excused)).collect()
+    names.into_iter().filter_map(|name| check_crate(tree, name)).collect()
 }
 
-fn check_crate(tree: &Tree, name: &str, excused: &[(&str, usize)]) -> Option<Finding> {
+fn check_crate(tree: &Tree, name: &str) -> Option<Finding> {
     let largest = largest_circle(&Modules::of(tree, name));
-    let excused =
-        excused.iter().find(|(crate_name, _)| *crate_name == name).map_or(FILES_MAX, |(_, size)| *size);
-    let path = format!("crates/{name}/src");
-    if largest.len() > excused {
-        let modules: Vec<_> = largest.iter().map(|module| format!("crate::{}", module.join("::"))).collect();
-        let text = format!("{} files use each other in a circle: {}", largest.len(), modules.join(", "));
-        return Some(Finding::error(&path, 0, text));
+    if largest.len() <= FILES_MAX {
+        return None;
     }
-    let is_stale = excused > FILES_MAX && largest.len() < excused;
-    is_stale.then(|| {
-        let text = format!("the largest circle has {} files: lower its number in EXCUSED", largest.len());
-        Finding::error(&path, 0, text)
-    })
+    let modules: Vec<_> = largest.iter().map(|module| format!("crate::{}", module.join("::"))).collect();
+    let text = format!("{} files use each other in a circle: {}", largest.len(), modules.join(", "));
+    Some(Finding::error(&format!("crates/{name}/src"), 0, text))
 }
 
 /// Modules of the largest circle.
@@ -72,13 +58,13 @@ mod tests {
     use super::*;
 
     /// A crate of modules, each with the names of the modules that it uses.
-    fn findings(modules: &[(&str, &str)], excused: &[(&str, usize)]) -> Vec<String> {
+    fn findings(modules: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<(String, String)> = modules
             .iter()
             .map(|(name, code)| (format!("crates/tw-a/src/{name}.rs"), (*code).to_owned()))
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, code)| (&**path, &**code)).collect();
-        check_crates(&Tree::of(&files), excused).into_iter().map(|finding| finding.text).collect()
+        check(&Tree::of(&files)).into_iter().map(|finding| finding.text).collect()
     }
 
     const FIVE: [(&str, &str); 6] = [
@@ -93,17 +79,12 @@ mod tests {
     #[test]
     fn circle_of_five_files_is_refused() {
         let text = "5 files use each other in a circle: crate::a, crate::b, crate::c, crate::d, crate::e";
-        assert_eq!(findings(&FIVE, &[]), [text]);
-        assert_eq!(findings(&FIVE, &[("tw-a", 5)]), [""; 0]);
-        assert_eq!(
-            findings(&FIVE, &[("tw-a", 6)]),
-            ["the largest circle has 5 files: lower its number in EXCUSED"]
-        );
+        assert_eq!(findings(&FIVE), [text]);
         let mut four = FIVE;
         four[5].1 = "pub struct E; #[cfg(test)] mod tests { use crate::a::A; }";
-        assert_eq!(findings(&four, &[]), [""; 0]);
+        assert_eq!(findings(&four), [""; 0]);
         four[5].1 = "use crate::b::B;";
-        assert_eq!(findings(&four, &[]), [""; 0], "four files may");
+        assert_eq!(findings(&four), [""; 0], "four files may");
     }
 
     #[test]
@@ -116,10 +97,10 @@ mod tests {
             ("d", "use crate::e::E; pub struct D;"),
             ("e", "pub struct E;"),
         ];
-        assert_eq!(findings(&modules, &[]), [""; 0]);
+        assert_eq!(findings(&modules), [""; 0]);
         let mut circle = modules;
         circle[5].1 = "use crate::A; pub struct E;";
-        assert_eq!(findings(&circle, &[]).len(), 1);
+        assert_eq!(findings(&circle).len(), 1);
     }
 
     #[test]
@@ -132,9 +113,9 @@ mod tests {
             ("a/d", "use super::A; pub fn f() {}"),
             ("a/e", "use super::A; pub fn f() {}"),
         ];
-        assert_eq!(findings(&modules, &[]).len(), 1);
+        assert_eq!(findings(&modules).len(), 1);
         let mut tests = modules;
         tests[1].1 = "#[cfg(test)]\nmod b;\nmod c; mod d; mod e; pub struct A; fn f() { b::f(); c::f(); d::f(); e::f() }";
-        assert_eq!(findings(&tests, &[]), [""; 0], "modules of tests do not count");
+        assert_eq!(findings(&tests), [""; 0], "modules of tests do not count");
     }
 }

@@ -11,16 +11,16 @@
 //! [`INLINE_BODY_MAX`] are parsed and checked there from the beginning.
 
 mod audit_log;
+mod firewall;
 mod inspection;
 mod report;
 mod request;
 mod response;
 mod rule_files;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use tw_base::{Counter, FatalMutex, Limit};
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
@@ -29,12 +29,13 @@ use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::plan::{Phase, Plan};
 use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
-use tw_waf::{RuleMatches, RuleSet, Source, Store};
+use tw_server::vars::VarDef;
 
 use self::audit_log::AuditLog;
+pub(crate) use self::firewall::Waf;
+use self::firewall::{CompiledRules, Shared};
 use self::rule_files::RawRules;
-use tw_module_support::turn_queue::{self, TurnLimits, TurnQueue};
+use tw_module_support::turn_queue;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -45,14 +46,9 @@ tw_base::limits! {
     use tw_waf::LIMITS;
     use inspection::LIMITS;
     use audit_log::LIMITS;
+    use firewall::LIMITS;
     /// Rules of the firewall whose matches are counted one by one in the metrics.
     const RULES_COUNTED_MAX: usize = 1024, count, "matches of the others, those with the largest ids, are added up as rule \"other\"";
-    /// Bytes of values of a request whose firewall rules run on the loop, as long as its turn has time for them.
-    ///
-    /// The values take about twice the bytes of the head. A rule that the firewall cannot leave out reads all values that it names in one step.
-    const INLINE_MAX: usize = 16 << 10, bytes, "the rules run in a thread of the pool";
-    /// Bytes of a body whose firewall rules run on the loop.
-    const INLINE_BODY_MAX: usize = 1 << 10, bytes, "the rules run in a thread of the pool";
     /// Requests for which the firewall waits for a thread of the pool.
     constant count turn_queue::WAITING_MAX, "503 with Retry-After; the error log says so";
     /// Requests of one client for which the firewall waits for a thread of the pool.
@@ -66,38 +62,6 @@ pub(crate) struct Raw {
     rules: Vec<RawRules>,
     transaction_id: Setting<Word>,
     uses_error_log: Setting<bool>,
-}
-
-/// Firewall of one block.
-pub(crate) struct Waf {
-    is_on: bool,
-    /// Texts of the rules of this block and of those around it.
-    sources: Arc<[Source]>,
-    rules: Option<Arc<CompiledRules>>,
-    transaction_id: Option<Template>,
-    uses_error_log: bool,
-    shared: Arc<Shared>,
-    /// `$time_iso8601` and `$time_local`, for the audit log.
-    times: [Template; 2],
-}
-
-/// Rules with their audit log.
-struct CompiledRules {
-    rules: Arc<RuleSet>,
-    audit_log: Option<AuditLog>,
-}
-
-/// State that outlives configurations: collections of rules, and counters.
-struct Shared {
-    store: Arc<Store>,
-    /// Turns of requests whose rules run in the pool: as many at once as the machine has processors, so that their
-    /// work takes neither all threads of the pool nor too much time from the loops.
-    turns: Arc<TurnQueue>,
-    passed: Counter,
-    detected: Counter,
-    blocked: Counter,
-    /// Sets of rules whose matches are counted.
-    sets: FatalMutex<Vec<Weak<RuleSet>>>,
 }
 
 impl Settings<Http> for Waf {
@@ -227,43 +191,5 @@ impl Settings<Http> for Waf {
             plan.add_whole_body_filter(response::ResponseCheck);
         }
         plan.add_log(report::Report);
-    }
-}
-
-impl Shared {
-    fn new() -> Self {
-        let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-        let limits = TurnLimits {
-            at_once,
-            waiting: turn_queue::WAITING_MAX,
-            waiting_of_client: turn_queue::WAITING_OF_CLIENT_MAX,
-        };
-        Self {
-            store: Arc::default(),
-            turns: Arc::new(TurnQueue::new(limits)),
-            passed: Counter::new(),
-            detected: Counter::new(),
-            blocked: Counter::new(),
-            sets: FatalMutex::default(),
-        }
-    }
-
-    fn add(&self, rules: &Arc<RuleSet>) {
-        let mut sets = self.sets.lock();
-        sets.retain(|set| set.strong_count() > 0);
-        if !sets.iter().any(|set| set.as_ptr() == Arc::as_ptr(rules)) {
-            sets.push(Arc::downgrade(rules));
-        }
-    }
-
-    /// Matches of all rules by their ids, also of those that have never matched.
-    fn matches(&self) -> BTreeMap<u64, RuleMatches> {
-        let mut counts: BTreeMap<u64, RuleMatches> = BTreeMap::new();
-        for set in self.sets.lock().iter().filter_map(Weak::upgrade) {
-            for rule in set.matches() {
-                counts.entry(rule.id).and_modify(|known| known.count += rule.count).or_insert(rule);
-            }
-        }
-        counts
     }
 }

@@ -13,11 +13,12 @@ use tw_cache::segment::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix};
 use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotReader, SnapshotStep};
 
 use super::body::{BodyRead, read_body};
+use super::directory::{DAMAGED, FAILED, GOOD, PURGES, RECORDS, SNAPSHOT, directories, lacks_device, purges};
 use super::pace::Pace;
 use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredPlace, StoredResponse, read_up_to};
+use super::text;
 use super::walk::{Found, walk};
-use super::{DAMAGED, FAILED, GOOD, PURGES, RECORDS, SNAPSHOT, directories, lacks_device, purges, text};
 use crate::cli::CacheCheckOptions;
 use crate::output::console::Console;
 

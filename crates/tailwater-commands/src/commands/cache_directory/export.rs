@@ -8,11 +8,12 @@ use serde_json::json;
 use tw_cache::Key;
 
 use super::body::{BodyRead, read_body};
+use super::directory::{DAMAGED, FAILED, GOOD, directories, lacks_device, now, purges};
 use super::list::{LeftOut, Listed, list};
 use super::pace::Pace;
 use super::stored::{StoredPlace, StoredResponse};
 use super::tar::Tar;
-use super::{DAMAGED, FAILED, GOOD, directories, lacks_device, now, purges, text};
+use super::text;
 use crate::cli::{CacheExportOptions, ExportTarget};
 use crate::output::console::Console;
 

@@ -7,7 +7,7 @@ use crate::configuration::bytes_path::path;
 use crate::output::console::{Console, Fault};
 use crate::output::stdout::write_out;
 
-use super::{FAILED, GOOD};
+use super::directory::{FAILED, GOOD};
 
 /// Formats the device and returns the status.
 pub(super) fn run(options: &CacheFormatOptions, console: &Console) -> u8 {

@@ -12,11 +12,12 @@ use tw_cache::segment::SegmentRow;
 use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotError, SnapshotReader};
 
 use super::device::{Device, size_of};
+use super::directory::{FAILED, GOOD, RECORDS, SNAPSHOT, directories, now, purges};
 use super::response_file::ResponseFile;
 use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredHead, StoredResponse, read_up_to};
+use super::text;
 use super::walk::{Found, named, walk};
-use super::{FAILED, GOOD, RECORDS, SNAPSHOT, directories, now, purges, text};
 use crate::cli::CacheStatOptions;
 use crate::output::console::Console;
 

@@ -11,7 +11,7 @@ use tw_rt::clock;
 use tw_server::http::request::Request;
 use tw_waf::{Connection, Memo, Phase, PhaseProgress, Transaction, Verdict};
 
-use super::{CompiledRules, INLINE_MAX, Waf};
+use super::firewall::{CompiledRules, INLINE_MAX, Waf};
 use tw_module_support::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
 tw_base::limits! {

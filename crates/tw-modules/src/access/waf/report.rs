@@ -10,7 +10,7 @@ use tw_server::http::request::Request;
 use tw_server::vars::VarDef;
 use tw_waf::{Phase, RecordTime, Transaction};
 
-use super::Waf;
+use super::firewall::Waf;
 use super::inspection::Inspection;
 
 /// Values of `TX` with the anomaly score of the Core Rule Set, the newest name first.

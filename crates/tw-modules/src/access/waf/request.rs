@@ -12,9 +12,9 @@ use tw_server::http::request::Request;
 use tw_server::http::request_body::{self, Source};
 use tw_waf::{BodyCheck as BodyLength, Phase, Verdict, VerdictAction};
 
+use super::firewall::{INLINE_BODY_MAX, Waf};
 use super::inspection::{Inspection, NotChecked, Progress};
 use super::report;
-use super::{INLINE_BODY_MAX, Waf};
 
 /// Bytes of a body that are read of its file at once.
 const READ_SIZE: usize = 64 << 10;

@@ -12,8 +12,9 @@ use tw_server::http::plan::{LocalFuture, WholeBodyFilter};
 use tw_server::http::request::Request;
 use tw_waf::{Phase, Transaction, Verdict};
 
+use super::firewall::INLINE_BODY_MAX;
 use super::inspection::{Inspection, NotChecked};
-use super::{INLINE_BODY_MAX, report, request};
+use super::{report, request};
 
 /// Bytes that are pulled of a body at once.
 const PULL_SIZE: usize = 64 << 10;

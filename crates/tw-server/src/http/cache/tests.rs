@@ -38,7 +38,9 @@ use super::entry::open_entries::{OpenEntries, OpenEntry};
 use super::lookup::search::{EntryQuery, EntrySearch, FoundEntry, FoundState};
 use super::store::context::ZoneIndex;
 use super::store::place::{ValidatedFile, on_disk};
-use super::store::{BodyPart, CommitOutcome, EntryWriter, HeadWrite, NewEntry, NewHead, Store, StoreWriter};
+use super::store::{
+    BodyPieces, CommitOutcome, EntryWriter, HeadWrite, NewEntry, NewHead, Store, StoreWriter,
+};
 use super::upkeep::CacheMaintenance;
 use super::zone::{Cache, CacheUser, CacheZone};
 use crashes::seeds;
@@ -412,7 +414,7 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             meta.header_size = format::place(&meta).unwrap();
             let entry = NewEntry { meta, claim, copied: None };
             let writer = process.cache.zone.store.begin(process.cache.context(&process.disk), entry);
-            writer.commit(BodyPart { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
+            writer.commit(BodyPieces { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         };
         process.store(process.begin(&truth, 1)).await;
         store_variant().await;

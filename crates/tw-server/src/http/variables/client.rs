@@ -1,10 +1,12 @@
 //! Variables of the request.
 
+use super::fields::{put_fields, put_joined};
+use tw_core::vars::write::{put, put_maybe, put_number, put_port, put_some};
 use tw_http::base64::{self, Alphabet};
 use tw_http::{Framing, Known, Method, target};
 use tw_log::{Level, Text};
+use tw_request::request::Request;
 
-use super::{Request, put, put_fields, put_joined, put_maybe, put_number, put_port, put_some};
 use tw_request::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[

@@ -1,9 +1,10 @@
 //! Variables of the connection that only HTTP has.
 
+use tw_core::vars::write::{put, put_number, put_seconds};
 use tw_http::Version;
 use tw_net::TcpInfo;
+use tw_request::request::Request;
 
-use super::{Request, put, put_number, put_seconds};
 use tw_request::request::RequestArrival;
 use tw_request::vars::{Value, VarDef};
 

@@ -1,11 +1,12 @@
 //! The request and its server, where files are, and what the disk cost.
 
 use std::time::Duration;
+use tw_core::vars::write::{put, put_decimals, put_maybe, put_seconds};
+use tw_request::request::Request;
 
 use tw_http::num;
 
 use super::client::current_path;
-use super::{Request, put, put_decimals, put_maybe, put_seconds};
 use tw_request::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[

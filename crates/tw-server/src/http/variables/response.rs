@@ -1,9 +1,11 @@
 //! Variables of the response.
 
+use super::fields::put_fields;
+use tw_core::vars::write::{put, put_number};
 use tw_http::{Fields, Known, date};
+use tw_request::request::Request;
 
 use super::client::set_limit_rate;
-use super::{Request, put, put_fields, put_number};
 use crate::http::prepare_response;
 use tw_request::request::After;
 use tw_request::vars::{Value, VarDef};

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_core::vars::write::put_seconds;
 use tw_http::Known;
 
 use super::*;

@@ -1,9 +1,9 @@
 //! Variables of TLS that only HTTP has (nginx: ngx_http_ssl_module). Those of every protocol are
 //! [`TlsVariables`](tw_tls_settings::TlsVariables).
 
+use tw_core::vars::write::put_maybe;
 use tw_tls_settings::TlsSession;
 
-use super::put_maybe;
 use tw_request::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[VarDef::one(

@@ -1,10 +1,11 @@
 //! `$upstream_*`: the servers behind this one that a request was sent to (nginx: ngx_http_upstream_module);
 //! those that `stream` has, too, are in `tw-connect`.
 
+use super::fields::put_fields;
 use tw_connect::upstream_attempt::{put_each, put_span};
+use tw_core::vars::write::{put_maybe, put_number};
+use tw_request::cookie::find_cookie;
 
-use super::find_cookie;
-use super::{put_fields, put_maybe, put_number};
 use tw_request::request::Request;
 use tw_request::vars::{Value, VarDef};
 

@@ -17,7 +17,7 @@ fn start_firewall(rules: &str, locations: &str) -> Server {
     start_at(server(), rules, locations)
 }
 
-/// The same, with the directory `audit/records`.
+/// Server with the firewall and the directory `audit/records`.
 fn start_firewall_with_directory(rules: &str, locations: &str) -> Server {
     start_at(server().file("audit/records/old", ""), rules, locations)
 }

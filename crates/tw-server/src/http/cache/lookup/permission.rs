@@ -1,4 +1,4 @@
-//! What a request may do with a cache: store its response, fetch one for others, get one in parts.
+//! Permission of a request to use a cache: to store its response, fetch one for others, get one in parts.
 
 use tw_cache::Key;
 use tw_cache::policy::{self, NoStoreReason};

@@ -17,8 +17,8 @@ use super::place::{HEAD_READ, StoredAt, ValidatedFile};
 use super::record_snapshot::{FoundRecordSnapshot, OpenRecordSnapshot};
 use super::segments::{DeviceContentUse, DeviceNumber, FreedSegment, SegmentScan, SegmentStore};
 use super::{
-    Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart, Store,
-    StoreWriter,
+    AdmissionOutcome, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart,
+    Store, StoreWriter,
 };
 use crate::http::cache::cache_path::{CachePath, CacheStore};
 
@@ -406,16 +406,16 @@ impl Store for EntryStore {
         self.files.scan(cx, &mut scan.files).await
     }
 
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
         match (found, &self.segments) {
             (DiskEntry::Record(..), Some(segments)) => segments.admit(cx, found).await,
-            (DiskEntry::Record(..), None) => Ok(Admission::Gone),
+            (DiskEntry::Record(..), None) => Ok(AdmissionOutcome::Gone),
             (DiskEntry::File(DiskFile { key, .. }), _) => {
                 if let Some(held) = cx.held
                     && let Some(record) = held.index.peek(*key).filter(|found| found.address.is_some())
                     && !self.replace_record(cx, held, *key, &record).await?
                 {
-                    return Ok(Admission::Known);
+                    return Ok(AdmissionOutcome::Known);
                 }
                 self.files.admit(cx, found).await
             }

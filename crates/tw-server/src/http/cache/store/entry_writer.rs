@@ -6,7 +6,7 @@ use tw_disk::DiskError;
 use super::context::StoreContext;
 use super::files::FileWriter;
 use super::segments::RecordWriter;
-use super::{BodyPart, CommitOutcome, EntryStore, EntryWriter, NewEntry, Store, WrittenBody};
+use super::{BodyPieces, CommitOutcome, EntryStore, EntryWriter, NewEntry, Store, WrittenBody};
 use tw_request::local_future::boxed;
 
 /// Writer of one entry.
@@ -49,7 +49,7 @@ impl EntryWriter for StoreWriter<'_> {
         }
     }
 
-    async fn write(&mut self, part: BodyPart) -> Result<(), DiskError> {
+    async fn write(&mut self, part: BodyPieces) -> Result<(), DiskError> {
         let mut file = match std::mem::replace(&mut self.place, WriterPlace::Failed) {
             WriterPlace::File(file) => file,
             WriterPlace::Undecided(record) => self.store.files.begin(self.cx, record.into_entry()),
@@ -67,7 +67,7 @@ impl EntryWriter for StoreWriter<'_> {
         }
     }
 
-    async fn commit(self, last: BodyPart) -> Result<CommitOutcome, DiskError> {
+    async fn commit(self, last: BodyPieces) -> Result<CommitOutcome, DiskError> {
         let Self { store, cx, place, is_copy } = self;
         let (key, outcome) = match place {
             WriterPlace::Undecided(record) if record.whole_max().is_some_and(|max| last.len() <= max) => {

@@ -18,7 +18,7 @@ use super::context::StoreContext;
 use super::encoding::StoredFile;
 use super::place::{FilePlace, ValidatedFile, is_same, on_disk};
 use super::{
-    Admission, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry,
+    AdmissionOutcome, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry,
     ScanPart, Store,
 };
 use crate::http::cache::time::seconds;
@@ -215,10 +215,12 @@ impl Store for FileStore {
     }
 
     /// The head is read when the entry is requested.
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
-        let DiskEntry::File(DiskFile { key, size, removals }) = *found else { return Ok(Admission::Gone) };
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
+        let DiskEntry::File(DiskFile { key, size, removals }) = *found else {
+            return Ok(AdmissionOutcome::Gone);
+        };
         let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
-        self.admit_file(cx, &known, None, removals).await.map(Admission::Added)
+        self.admit_file(cx, &known, None, removals).await.map(AdmissionOutcome::Added)
     }
 }
 

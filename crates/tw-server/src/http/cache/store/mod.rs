@@ -90,7 +90,7 @@ pub(crate) trait Store {
     async fn scan(&self, cx: StoreContext<'_>, scan: &mut Self::Scan) -> Option<Result<ScanPart, DiskError>>;
 
     /// Adds an entry that a scan has found to the index, unless that has a younger one.
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError>;
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError>;
 }
 
 /// Response on its way into a store. Dropped before it is committed, it leaves nothing on the disk.
@@ -100,14 +100,14 @@ pub(crate) trait EntryWriter {
     fn whole_max(&self) -> Option<u64>;
 
     /// Writes more of the body. After an error nothing else can be written.
-    async fn write(&mut self, part: BodyPart) -> Result<(), DiskError>;
+    async fn write(&mut self, part: BodyPieces) -> Result<(), DiskError>;
 
     /// Returns the file that has the body so far, if there is one.
     fn written(&self) -> Option<WrittenBody<'_>>;
 
     /// Writes the rest of the body, puts the entry in its place and adds it to the index. Waits for its turn behind other fills of
     /// the same key.
-    async fn commit(self, last: BodyPart) -> Result<CommitOutcome, DiskError>;
+    async fn commit(self, last: BodyPieces) -> Result<CommitOutcome, DiskError>;
 }
 
 /// Response that is to become an entry.
@@ -146,13 +146,13 @@ impl CopiedEntry {
 
 /// Next part of a body.
 #[derive(Default)]
-pub(crate) struct BodyPart {
+pub(crate) struct BodyPieces {
     pub(crate) pieces: Vec<Bytes>,
     /// Number of leading bytes of the body that can leave memory once the disk has them.
     pub(crate) needless: u64,
 }
 
-impl BodyPart {
+impl BodyPieces {
     /// Number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
@@ -278,7 +278,7 @@ pub(crate) struct DamagedSegment {
 
 /// Result of admitting an entry that was found on the disk.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum AdmissionOutcome {
     /// The entry is in the index. The caller removes the entry that was evicted for it, if any.
     Added(Option<RemovedEntry>),
     /// The index has this entry, or one that replaces it.

@@ -14,7 +14,7 @@ use super::encoding::prefix;
 use super::files::temp_file::WRITE_SIZE;
 use super::place::{StoredPlace, ValidatedFile};
 use super::{
-    BodyPart, CommitOutcome, CopiedEntry, EntryStore, EntryWriter, HeadWrite, NewEntry, NewHead, Store,
+    BodyPieces, CommitOutcome, CopiedEntry, EntryStore, EntryWriter, HeadWrite, NewEntry, NewHead, Store,
 };
 use tw_request::local_future::boxed;
 
@@ -100,7 +100,7 @@ impl EntryStore {
         let is_whole = writer.whole_max().is_some_and(|max| was.len <= max);
         // At most RECORD_MAX if it is whole.
         let read_max = if is_whole { was.len } else { WRITE_SIZE };
-        let (mut last, mut at) = (BodyPart::default(), 0);
+        let (mut last, mut at) = (BodyPieces::default(), 0);
         while at < was.len {
             // Not more than `read_max`.
             let room = vec![0; (was.len - at).min(read_max) as usize];
@@ -110,7 +110,7 @@ impl EntryStore {
                 return Ok(Vec::new());
             }
             at += piece.len() as u64;
-            let part = BodyPart { pieces: vec![piece.into()], needless: 0 };
+            let part = BodyPieces { pieces: vec![piece.into()], needless: 0 };
             match is_whole {
                 true => last.pieces.extend(part.pieces),
                 false => writer.write(part).await?,

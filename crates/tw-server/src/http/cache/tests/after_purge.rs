@@ -139,7 +139,7 @@ fn variants_stay_purged() {
         meta.header_size = format::place(&meta).unwrap();
         let entry = NewEntry { meta, claim, copied: None };
         let writer = process.cache.zone.store.begin(process.cache.context(&process.disk), entry);
-        writer.commit(BodyPart { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
+        writer.commit(BodyPieces { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         let since = process.find(1).await.unwrap().1.since;
         assert!(find_variant(&process, since).await);
         process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();

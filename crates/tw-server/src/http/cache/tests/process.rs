@@ -164,7 +164,7 @@ impl Process {
         let pieces = vec![filling.body.slice(filling.at as usize..end)];
         // Every other page is one that is asked for once.
         let needless = if filling.body.len().is_multiple_of(2) { filling.at } else { 0 };
-        filling.writer.write(BodyPart { pieces, needless }).await.ok()?;
+        filling.writer.write(BodyPieces { pieces, needless }).await.ok()?;
         filling.at = end as u64;
         Some(filling)
     }
@@ -172,7 +172,7 @@ impl Process {
     pub(super) async fn store(&self, filling: Filling<'_>) {
         let Filling { writer, body, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
-        if let Ok(CommitOutcome::Stored(gone)) = writer.commit(BodyPart { pieces, needless: at }).await {
+        if let Ok(CommitOutcome::Stored(gone)) = writer.commit(BodyPieces { pieces, needless: at }).await {
             self.remove_all(gone).await;
         }
     }

@@ -10,7 +10,7 @@ use tw_log::{Level, Text};
 use super::{CacheMaintenance, StepPacer};
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::store::{
-    Admission, DamagedSegment, DiskEntry, ScanPart, ScanPartKind, Store, UnfinishedFile,
+    AdmissionOutcome, DamagedSegment, DiskEntry, ScanPart, ScanPartKind, Store, UnfinishedFile,
 };
 
 /// Records that are added to the index in one turn of an event loop.
@@ -108,19 +108,19 @@ impl CacheMaintenance {
     /// Adds an entry that was found on the disk to the index, and removes what is older. Returns true if the index has it.
     pub(crate) async fn admit(&self, found: &DiskEntry) -> bool {
         match self.cache.zone.store.admit(self.context(), found).await {
-            Ok(Admission::Added(pushed_out)) => {
+            Ok(AdmissionOutcome::Added(pushed_out)) => {
                 if let Some(gone) = pushed_out {
                     self.cache.zone.counts.evicted.add(1);
                     self.remove(gone).await;
                 }
                 true
             }
-            Ok(Admission::Known) => true,
-            Ok(Admission::Outdated { gone, is_added }) => {
+            Ok(AdmissionOutcome::Known) => true,
+            Ok(AdmissionOutcome::Outdated { gone, is_added }) => {
                 self.remove(gone).await;
                 is_added
             }
-            Ok(Admission::Gone) => false,
+            Ok(AdmissionOutcome::Gone) => false,
             Err(error) => {
                 self.log_failure(&error);
                 false

@@ -21,7 +21,7 @@ use super::fill::{BodyEnd, Delivery, Fill};
 use super::guard::quota::QuotaClaim;
 use super::store::files::temp_file::WRITE_SIZE;
 use super::store::place::ValidatedFile;
-use super::store::{BodyPart, CommitOutcome, EntryWriter, NewEntry, Store, StoreWriter, WrittenBody};
+use super::store::{BodyPieces, CommitOutcome, EntryWriter, NewEntry, Store, StoreWriter, WrittenBody};
 use super::zone::{Cache, FillLead};
 use feed::{Feed, FeedEvent};
 use tw_request::event_loop::Loop;
@@ -276,7 +276,7 @@ impl FillTask {
     async fn store(&self, fill: &Arc<Fill>, key: Key, writer: StoreWriter<'_>) -> Result<(), DiskError> {
         let Self { cache, disk, quota, event_loop, generation, .. } = self;
         let (_, pieces) = fill.unwritten();
-        let committed = writer.commit(BodyPart { pieces, needless: fill.needless() }).await;
+        let committed = writer.commit(BodyPieces { pieces, needless: fill.needless() }).await;
         let log = self.log();
         cache.note_stored(committed.as_ref().err(), &|level, message| log.log(level, message));
         let mut gone = match committed? {
@@ -296,7 +296,7 @@ impl FillTask {
 /// Writes the bytes that the entry does not have yet.
 fn write<'a>(fill: &Fill, mut writer: Box<StoreWriter<'a>>) -> PendingWrite<'a> {
     let (_, pieces) = fill.unwritten();
-    let part = BodyPart { pieces, needless: fill.needless() };
+    let part = BodyPieces { pieces, needless: fill.needless() };
     Box::pin(async move {
         let len = part.len();
         let result = writer.write(part).await.map(|()| len);

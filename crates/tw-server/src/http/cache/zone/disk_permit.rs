@@ -1,4 +1,4 @@
-//! Admission of disk operations by the breakers of a cache, and what is logged about them.
+//! AdmissionOutcome of disk operations by the breakers of a cache, and what is logged about them.
 
 use std::fmt;
 use std::time::{Duration, Instant};

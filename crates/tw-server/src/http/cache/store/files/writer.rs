@@ -10,7 +10,7 @@ use super::FileStore;
 use super::temp_file::FillFile;
 use crate::http::cache::store::context::StoreContext;
 use crate::http::cache::store::encoding::{StoredFile, add_sums, encode_head, whole_file};
-use crate::http::cache::store::{BodyPart, CommitOutcome, EntryWriter, NewEntry, WrittenBody};
+use crate::http::cache::store::{BodyPieces, CommitOutcome, EntryWriter, NewEntry, WrittenBody};
 
 /// Writer of one file.
 pub(crate) struct FileWriter<'a> {
@@ -60,7 +60,7 @@ impl<'a> FileWriter<'a> {
         &self,
         account: &mut Account,
         temp_file: &mut FillFile,
-        last: BodyPart,
+        last: BodyPieces,
         known: &StoredFile,
     ) -> Result<u32, DiskError> {
         let Self { cx, entry: NewEntry { meta, claim, .. }, len, .. } = self;
@@ -87,7 +87,7 @@ impl EntryWriter for FileWriter<'_> {
         None
     }
 
-    async fn write(&mut self, part: BodyPart) -> Result<(), DiskError> {
+    async fn write(&mut self, part: BodyPieces) -> Result<(), DiskError> {
         let mut account = self.account();
         let mut temp_file = match std::mem::replace(&mut self.file, WriterFile::Failed) {
             WriterFile::Open(temp_file) => temp_file,
@@ -113,7 +113,7 @@ impl EntryWriter for FileWriter<'_> {
         Some(WrittenBody { file: temp_file.temp.file(), head, settled })
     }
 
-    async fn commit(mut self, mut last: BodyPart) -> Result<CommitOutcome, DiskError> {
+    async fn commit(mut self, mut last: BodyPieces) -> Result<CommitOutcome, DiskError> {
         let mut account = self.account();
         self.entry.meta.body_len = Some(self.len + last.len());
         let known = StoredFile::of(&self.entry.meta);

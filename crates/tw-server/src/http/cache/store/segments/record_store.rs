@@ -12,7 +12,7 @@ use crate::http::cache::store::context::StoreContext;
 use crate::http::cache::store::encoding::valid_until;
 use crate::http::cache::store::place::{RecordPlace, ValidatedFile};
 use crate::http::cache::store::{
-    Admission, CommitOutcome, DiskEntry, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart, Store,
+    AdmissionOutcome, CommitOutcome, DiskEntry, EntryRead, HeadWrite, NewEntry, NewHead, ScanPart, Store,
 };
 use crate::http::cache::time::seconds;
 
@@ -101,10 +101,10 @@ impl Store for SegmentStore {
         self.scan_segment(cx, scan).await
     }
 
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<Admission, DiskError> {
+    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
         match (found, cx.held) {
             (DiskEntry::Record(number, row), Some(held)) => Ok(self.admit_record(held, *number, row)),
-            _ => Ok(Admission::Gone),
+            _ => Ok(AdmissionOutcome::Gone),
         }
     }
 }

@@ -11,7 +11,7 @@ use tw_disk::{Account, DiskError, JobClass, JobSource};
 use super::SegmentStore;
 use super::load::SegmentTable;
 use crate::http::cache::store::context::{StoreContext, ZoneIndex};
-use crate::http::cache::store::{Admission, DamagedSegment, DiskEntry, ScanPart, ScanPartKind};
+use crate::http::cache::store::{AdmissionOutcome, DamagedSegment, DiskEntry, ScanPart, ScanPartKind};
 use crate::http::cache::time::seconds;
 
 /// Progress of a scan.
@@ -99,10 +99,10 @@ impl SegmentStore {
     }
 
     /// Adds the record of a row to the index, unless that has a younger one.
-    pub(super) fn admit_record(&self, held: &ZoneIndex, number: u32, row: &SegmentRow) -> Admission {
+    pub(super) fn admit_record(&self, held: &ZoneIndex, number: u32, row: &SegmentRow) -> AdmissionOutcome {
         // The segment was freed meanwhile: what was used of it is elsewhere.
         if !self.has(number) {
-            return Admission::Gone;
+            return AdmissionOutcome::Gone;
         }
         let address = row.address(number);
         let known = LoadedRecord {
@@ -112,11 +112,11 @@ impl SegmentStore {
             valid_until: row.valid_until,
         };
         let admission = match held.index.load_record(&known, seconds(tw_rt::clock::unix().secs)) {
-            RecordOutcome::Added(pushed_out) => Admission::Added(pushed_out),
-            RecordOutcome::Known => Admission::Known,
+            RecordOutcome::Added(pushed_out) => AdmissionOutcome::Added(pushed_out),
+            RecordOutcome::Known => AdmissionOutcome::Known,
             RecordOutcome::Outdated(gone) => {
                 let is_added = gone.address != Some(address);
-                Admission::Outdated { gone, is_added }
+                AdmissionOutcome::Outdated { gone, is_added }
             }
         };
         if self.marks.has(address) {

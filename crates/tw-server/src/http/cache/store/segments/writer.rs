@@ -7,19 +7,19 @@ use super::SegmentStore;
 use super::append::Appended;
 use crate::http::cache::store::context::StoreContext;
 use crate::http::cache::store::encoding::{prefix, whole_file};
-use crate::http::cache::store::{BodyPart, CommitOutcome, EntryWriter, NewEntry, WrittenBody};
+use crate::http::cache::store::{BodyPieces, CommitOutcome, EntryWriter, NewEntry, WrittenBody};
 
 /// Writer of one record.
 pub(crate) struct RecordWriter<'a> {
     store: &'a SegmentStore,
     cx: StoreContext<'a>,
     entry: NewEntry,
-    body: BodyPart,
+    body: BodyPieces,
 }
 
 impl<'a> RecordWriter<'a> {
     pub(super) fn new(store: &'a SegmentStore, cx: StoreContext<'a>, entry: NewEntry) -> Self {
-        Self { store, cx, entry, body: BodyPart::default() }
+        Self { store, cx, entry, body: BodyPieces::default() }
     }
 
     /// Key of the entry.
@@ -38,7 +38,7 @@ impl EntryWriter for RecordWriter<'_> {
         Some(self.store.body_max(self.entry.meta.header_size))
     }
 
-    async fn write(&mut self, part: BodyPart) -> Result<(), DiskError> {
+    async fn write(&mut self, part: BodyPieces) -> Result<(), DiskError> {
         self.body.pieces.extend(part.pieces);
         Ok(())
     }
@@ -47,7 +47,7 @@ impl EntryWriter for RecordWriter<'_> {
         None
     }
 
-    async fn commit(self, last: BodyPart) -> Result<CommitOutcome, DiskError> {
+    async fn commit(self, last: BodyPieces) -> Result<CommitOutcome, DiskError> {
         let Self { store, cx, entry: NewEntry { mut meta, claim, copied }, mut body } = self;
         body.pieces.extend(last.pieces);
         if copied.is_some_and(|copied| copied.is_damaged(&body.pieces)) {
