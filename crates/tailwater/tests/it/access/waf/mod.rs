@@ -7,6 +7,9 @@ mod logs;
 mod responses;
 mod tools;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use tw_testkit::server::Builder;
 use tw_testkit::{Client, Response, Server};
 
@@ -17,9 +20,12 @@ fn start_firewall(rules: &str, locations: &str) -> Server {
     start_at(server(), rules, locations)
 }
 
-/// Server with the firewall and the directory `audit/records`.
+/// Server with the firewall and the directory `audit/records`, in which the user of its worker may write.
 fn start_firewall_with_directory(rules: &str, locations: &str) -> Server {
-    start_at(server().file("audit/records/old", ""), rules, locations)
+    let server = start_at(server().file("audit/records/old", ""), rules, locations);
+    let directory = server.prefix().join("audit/records");
+    fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+    server
 }
 
 fn start_at(server: Builder, rules: &str, locations: &str) -> Server {
