@@ -81,7 +81,7 @@ fn panic_holding_shared_state_ends_the_process() {
     }
     for (path, function, what) in [
         ("/break", "breaks", "u64"),
-        ("/tear", "tears", "tw_server::http::files::open_file_cache::FileTable"),
+        ("/tear", "tears", "tw_request::files::open_file_cache::FileTable"),
     ] {
         let mut server = start("worker_processes 2;");
         assert_eq!(raw(&server, request(path)), "");

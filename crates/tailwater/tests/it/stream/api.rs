@@ -41,7 +41,7 @@ fn api_adds_changes_and_removes_servers_of_stream() {
     let server = start(&format!(
         "upstream u {{ server {a}; }} server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; }}"
     ));
-    assert_eq!(get(&server, "/api/9/").text(), "[\"http\",\"stream\"]");
+    assert_eq!(get(&server, "/api/9/").text(), "[\"http\",\"stream\",\"mail\"]");
     assert_eq!(get(&server, "/api/9/stream").text(), "[\"keyvals\",\"server_zones\",\"upstreams\"]");
     assert_eq!(names(&server, 2), "aa");
 
