@@ -199,7 +199,7 @@ fn invalid_api_request_changes_nothing() {
         ))
         .unwrap();
     assert_eq!(client.read_response().unwrap().status, 413);
-    assert_eq!(client.read_response().unwrap().text(), "[\"http\",\"stream\"]");
+    assert_eq!(client.read_response().unwrap().text(), "[\"http\",\"stream\",\"mail\"]");
     for (line, allow) in [
         (format!("PUT {SERVERS}"), "GET, HEAD, POST"),
         (format!("POST {SERVERS}/0"), "GET, HEAD, PATCH, DELETE"),
