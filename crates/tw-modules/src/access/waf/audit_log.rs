@@ -128,6 +128,6 @@ mod tests {
             let name = file_name("2026-11-29T17:15:37+00:00", id.as_bytes());
             assert_eq!(String::from_utf8_lossy(&name), expected);
         }
-        assert_eq!(file_name("2026-11-29T17:15:37+00:00", &[b'a'; 500]).len(), 41 + NAME_MAX);
+        assert_eq!(file_name("2026-11-29T17:15:37+00:00", &[b'a'; 500]).len(), 40 + NAME_MAX);
     }
 }
