@@ -79,10 +79,9 @@ fn panic_holding_shared_state_ends_the_process() {
     if !has_traps() {
         return;
     }
-    for (path, function, what) in [
-        ("/break", "breaks", "u64"),
-        ("/tear", "tears", "tw_request::files::open_file_cache::FileTable"),
-    ] {
+    for (path, function, what) in
+        [("/break", "breaks", "u64"), ("/tear", "tears", "tw_request::files::open_file_cache::FileTable")]
+    {
         let mut server = start("worker_processes 2;");
         assert_eq!(raw(&server, request(path)), "");
         assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(70), "{path}");
