@@ -14,7 +14,7 @@ pub async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut S
     write_all(&event_loop.counts, &generation, usage, format, out).await;
 }
 
-/// [`write`], apart from requests.
+/// [`write()`], apart from requests.
 pub async fn write_all(
     counts: &Counts,
     generation: &LoopGeneration,

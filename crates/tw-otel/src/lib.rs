@@ -4,7 +4,7 @@
 //! otel_trace ─► context (W3C) ─► request, with the trace of tw-server ─► spans ─► queue of the loop ─► export_task ─► otlp
 //! ```
 //! Spans beside those of nginx: of subrequests, lookups in caches, upstream attempts, and waits for the disk; and of the sessions of
-//! `stream` and `mail` ([`session`]).
+//! `stream` and `mail` (file `session.rs`).
 
 pub mod context;
 mod export_target;

@@ -1,7 +1,7 @@
 //! `tailwater proxy`: a reverse proxy with one command, and without a configuration file.
 //!
 //! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's
-//! machine: responses and bodies are not buffered, nothing is kept on disk without a [`cache`], and each error of a
+//! machine: responses and bodies are not buffered, nothing is kept on disk without a `--cache`, and each error of a
 //! server is one line on standard error.
 
 mod cache;

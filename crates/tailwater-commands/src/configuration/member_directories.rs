@@ -41,7 +41,7 @@ pub fn ask() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns true if the disk of a directory answers within [`MEMBER_WAIT`].
+/// Returns true if the disk of a directory answers within two seconds.
 pub fn answers_in_time(directory: &Path) -> bool {
     let now = tw_rt::clock::precise();
     let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@
 //! A silent process may be stopped or hang. The master orders it to leave, which it does when it continues; if a
 //! second one is silent, the first is killed.
 //!
-//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`],
+//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`](super::timeouts::LOAD_TIMEOUT),
 //! and not when a signal orders an end meanwhile.
 
 mod serving;
