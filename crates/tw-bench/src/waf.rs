@@ -116,6 +116,7 @@ fn rules(options: &Options) -> Outcome<PathBuf> {
     let directory = fs::canonicalize(directory)?;
     let shown = directory.display();
     let text = format!("{SETTINGS}Include {shown}/crs-setup.conf.example\nInclude {shown}/rules/*.conf\n");
+    fs::create_dir_all(home())?;
     let file = home().join("crs.conf");
     fs::write(&file, text)?;
     Ok(file)
