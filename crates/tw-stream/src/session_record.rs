@@ -1,6 +1,6 @@
 //! Record of a session over datagrams that another process has begun.
 //!
-//! It comes from a process of the same user, but perhaps of another version, so it is read strictly.
+//! The record comes from a process of the same user, but perhaps of another version, so it is read strictly.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;

@@ -86,19 +86,19 @@ impl AuditLog {
         let record = transaction.audit_record(time);
         let Some(RecordFiles { directory, sink }) = &self.records else {
             if let Some(sink) = self.file.as_ref().and_then(|file| file.sink()) {
-                // What has no place is counted by the sink.
+                // The sink counts records for which it has no room.
                 let _ = sink.push(&record);
             }
             return;
         };
         let path = [&**directory, &file_name(time.iso8601, transaction.unique_id())].concat();
         if let Some(sink) = sink.sink() {
-            // What has no place is counted by the sink.
+            // The sink counts records for which it has no room.
             let _ = sink.push_to(&path, b"/", Links::Follow, &record);
         }
         if let Some(sink) = self.file.as_ref().and_then(|file| file.sink()) {
             let line = transaction.audit_index_line(time, &String::from_utf8_lossy(&path), &record);
-            // What has no place is counted by the sink.
+            // The sink counts records for which it has no room.
             let _ = sink.push(&line);
         }
     }

@@ -262,7 +262,7 @@ impl<C: Codec> Pull for FlowingBody<C> {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            // Whether or not the response is read, the server gets the rest of its request, or learns that there is
+            // The upstream server gets the rest of its request even if its response is not read, or learns that there is
             // none.
             exchange.sending.drive(cx);
             if exchange.sending.has_failed() {

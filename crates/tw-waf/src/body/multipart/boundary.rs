@@ -16,7 +16,7 @@ const FORM_DATA: &[u8] = b"multipart/form-data";
 
 /// Boundary of a media type. The error is a reason.
 ///
-/// What another program could read in another way is refused, as ModSecurity does.
+/// Boundaries that another program could read in another way are refused, as by ModSecurity.
 pub(crate) fn boundary(media_type: &[u8], oddities: &mut Oddities) -> Result<Vec<u8>, String> {
     let invalid = |what: &str| Err(format!("Multipart: Invalid boundary in C-T ({what})."));
     if media_type.len() > MEDIA_TYPE_MAX {

@@ -44,7 +44,7 @@ impl Cache {
             Err(error) => return Err(error),
         };
         match self.find_record_snapshot(disk).await {
-            // It is tried again, and is as warm then as the others.
+            // The member is tried again, and is then as warm as the others.
             FoundRecordSnapshot::Unreadable(error) if error.is_passing() => Err(error),
             records => Ok(DirectoryFiles { member, purges, device, records }),
         }
@@ -164,7 +164,7 @@ impl Cache {
                 0
             }
         };
-        // What is on a device knows the purges of the directory that it was used with.
+        // Records on a device know the purges of the directory that the device was used with.
         let last = device.map_or(last, |device| device.min(last));
         self.zone.member.last.store(last, SeqCst);
         let floor = match facts {
