@@ -167,7 +167,7 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
     Some(RequestToExplain {
         method: method.into(),
         host: host.to_ascii_lowercase(),
-        port: port.unwrap_or(default_port),
+        port: Some(port.unwrap_or(default_port)),
         scheme,
         target: [slash, target].concat(),
         fields: Vec::new(),
@@ -257,7 +257,7 @@ mod tests {
             let expected = expected.map(|(method, host, port, target)| RequestToExplain {
                 method: method.into(),
                 host: host.into(),
-                port,
+                port: Some(port),
                 scheme: match url.split_once("://") {
                     Some((before, _)) if before.ends_with("https") => Some(Scheme::Https),
                     Some(_) => Some(Scheme::Http),

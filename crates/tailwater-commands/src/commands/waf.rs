@@ -151,7 +151,7 @@ fn request(line: &RequestLine<'_>, options: &WafTestOptions) -> RequestToExplain
     RequestToExplain {
         method: line.method.to_vec(),
         host: host.to_ascii_lowercase(),
-        port: port.unwrap_or(80),
+        port,
         scheme: None,
         target: line.target.to_vec(),
         fields: Vec::new(),
@@ -192,7 +192,7 @@ fn add_field(request: &mut RequestToExplain, name: &[u8], value: &[u8], options:
     if name.eq_ignore_ascii_case(b"host") {
         if let Some((host, port)) = host_and_port(value).filter(|_| options.host.is_none()) {
             request.host = host.to_ascii_lowercase();
-            request.port = port.unwrap_or(80);
+            request.port = port;
         }
     } else if !name.eq_ignore_ascii_case(b"connection") && !name.eq_ignore_ascii_case(b"content-length") {
         request.fields.push((name.to_vec(), value.to_vec()));
@@ -221,7 +221,10 @@ mod tests {
         let options = WafTestOptions::default();
         let message = b"POST /a?b HTTP/1.1\r\nHost: A.example:81\r\nX: y\r\nContent-Length: 9\r\n\r\nc=d";
         let [request] = &*requests(message, &options).unwrap() else { panic!("one request") };
-        assert_eq!((&*request.method, &*request.host, request.port), (&b"POST"[..], &b"a.example"[..], 81));
+        assert_eq!(
+            (&*request.method, &*request.host, request.port),
+            (&b"POST"[..], &b"a.example"[..], Some(81))
+        );
         assert_eq!((&*request.target, &*request.body), (&b"/a?b"[..], &b"c=d"[..]));
         let length = (b"Content-Length".to_vec(), b"3".to_vec());
         assert_eq!(request.fields, [(b"X".to_vec(), b"y".to_vec()), length]);

@@ -38,6 +38,9 @@ use tw_request::vars;
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Port of a request if no server listens on an address with a port.
+const DEFAULT_PORT: u16 = 80;
+
 /// The request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestToExplain {
@@ -46,8 +49,9 @@ pub struct RequestToExplain {
     /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets. Empty for a path alone, which the only
     /// server answers, or the default server of the first address.
     pub host: Vec<u8>,
-    /// The port it goes to; without meaning if there is no host.
-    pub port: u16,
+    /// The port it goes to, without meaning if there is no host; `None` for that of the first address with a server of the host's name, or of
+    /// the first address of all.
+    pub port: Option<u16>,
     /// Scheme, if the URL has one; else that of the listening address.
     pub scheme: Option<Scheme>,
     /// Path and arguments.
@@ -123,9 +127,10 @@ async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> 
     } else {
         request.clone()
     };
-    let Some(at) = find_group(&generation.groups, request) else {
+    let port = request.port.or_else(|| port_of_host(&generation, &request.host)).unwrap_or(DEFAULT_PORT);
+    let Some(at) = find_group(&generation.groups, &request.host, port) else {
         let addresses = generation.groups.iter().map(|listen| &listen.address);
-        return Err(no_destination(addresses, request.port));
+        return Err(no_destination(addresses, port));
     };
     let is_secure = speaks_tls(&generation.groups[at]);
     let address = generation.groups[at].address.clone();
@@ -144,7 +149,7 @@ async fn explain_here(generation: GenerationRef, request: &RequestToExplain) -> 
     let mut r = event_loop.take_request();
     r.bind(&client, RequestWire::NONE);
     r.begin();
-    let outcome = match read(&mut r, at, request) {
+    let outcome = match read(&mut r, at, request, port) {
         Ok(()) => {
             start::set_uri(&mut r);
             explain_server(&r, at, request.scheme, &mut explanation);
@@ -174,16 +179,27 @@ fn at_default_server(generation: &GenerationRef, request: &RequestToExplain) -> 
         IpAddr::V6(ip) => format!("[{ip}]").into_bytes(),
     };
     let host = exact.filter(|name| !name.is_empty()).unwrap_or(host);
-    Some(RequestToExplain { host, port: address.port(), ..request.clone() })
+    Some(RequestToExplain { host, port: Some(address.port()), ..request.clone() })
+}
+
+/// Port of the first address with a server whose name fits `host`, else of the first address. `None` if no address has a port.
+fn port_of_host(generation: &GenerationRef, host: &[u8]) -> Option<u16> {
+    let has_name = |group: &&ListenGroup| {
+        let names = group.members.iter().flat_map(|server| &generation.server(*server).settings.names);
+        names.into_iter().any(|name| name.matches(host))
+    };
+    let inet: Vec<_> = generation.groups.iter().filter(|group| group.address.inet().is_some()).collect();
+    let group = inet.iter().copied().find(has_name).or(inet.first().copied());
+    group.and_then(|group| group.address.inet()).map(|address| address.port())
 }
 
 /// Index of the listening address that a client comes to: over TCP, with which clients begin, else over QUIC.
-fn find_group(groups: &[ListenGroup], request: &RequestToExplain) -> Option<usize> {
+fn find_group(groups: &[ListenGroup], host: &[u8], port: u16) -> Option<usize> {
     let find = |is_quic: bool| {
         let of_kind: Vec<_> =
             groups.iter().enumerate().filter(|(_, group)| group.is_quic() == is_quic).collect();
         let addresses = of_kind.iter().map(|(_, group)| &group.address);
-        let found = find_destination(addresses, &request.host, request.port)?;
+        let found = find_destination(addresses, host, port)?;
         of_kind.get(found).map(|(at, _)| *at)
     };
     find(false).or_else(|| find(true))
@@ -194,11 +210,11 @@ fn speaks_tls(group: &ListenGroup) -> bool {
 }
 
 /// Makes the head and reads it as it would be read from a socket.
-fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), String> {
+fn read(r: &mut Request, at: usize, request: &RequestToExplain, port: u16) -> Result<(), String> {
     let generation = r.generation().clone();
     let group = &generation.groups[at];
     r.route.server = group.default_server;
-    let port = match request.port {
+    let port = match port {
         port if port == r.client().scheme().default_port() => String::new(),
         port => format!(":{port}"),
     };

@@ -6,7 +6,7 @@ fn explanation(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
     let request = RequestToExplain {
         method: b"GET".to_vec(),
         host: host.as_bytes().to_vec(),
-        port,
+        port: Some(port),
         scheme: None,
         fields: Vec::new(),
         body: Vec::new(),
