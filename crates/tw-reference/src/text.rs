@@ -13,12 +13,13 @@ macro_rules! texts {
 }
 
 texts! {
-    "access" "addition" "auth_basic" "auth_jwt" "auth_request" "autoindex" "blocks" "brotli" "brotli_static"
-    "charset" "core" "core_server" "dav" "fastcgi" "geo" "grpc" "gunzip" "gzip" "gzip_static" "headers"
-    "health_check" "http2" "http3" "image_filter" "index" "keyval" "limit_conn" "limit_req" "log" "main" "map"
-    "memcached" "metrics" "mirror" "proxy" "real_ip" "referer" "rewrite" "scgi" "secure_link" "slice"
-    "split_clients" "ssi" "ssl" "stream_proxy" "stream_ssl_preread" "stub_status" "sub" "try_files" "tunnel"
-    "upstream" "userid" "uwsgi" "zstd" "zstd_static"
+    "access" "addition" "api" "auth_basic" "auth_jwt" "auth_request" "autoindex" "blocks" "brotli"
+    "brotli_static" "charset" "core" "core_server" "dav" "fastcgi" "geo" "grpc" "gunzip" "gzip" "gzip_static"
+    "headers" "health_check" "http2" "http3" "image_filter" "index" "keyval" "limit_conn" "limit_rate"
+    "limit_req" "log" "main" "map" "memcached" "metrics" "mirror" "overload" "proxy" "real_ip" "referer"
+    "rewrite" "scgi" "secure_link" "session_log" "slice" "split_clients" "ssi" "ssl" "status_page"
+    "status_zone" "stream_proxy" "stream_ssl_preread" "stub_status" "sub" "try_files" "tunnel" "upstream"
+    "userid" "uwsgi" "zstd" "zstd_static"
 }
 
 /// Mark at the beginning of the line of a heading.
