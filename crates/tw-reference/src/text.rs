@@ -18,8 +18,9 @@ texts! {
     "headers" "health_check" "http2" "http3" "image_filter" "index" "keyval" "limit_conn" "limit_rate"
     "limit_req" "log" "main" "map" "memcached" "metrics" "mirror" "overload" "proxy" "real_ip" "referer"
     "rewrite" "scgi" "secure_link" "session_log" "slice" "split_clients" "ssi" "ssl" "status_page"
-    "status_zone" "stream_proxy" "stream_ssl_preread" "stub_status" "sub" "try_files" "tunnel" "upstream"
-    "userid" "uwsgi" "zstd" "zstd_static"
+    "status_zone" "stream_core" "stream_health_check" "stream_mqtt" "stream_otel" "stream_pass" "stream_proxy"
+    "stream_real_ip" "stream_return" "stream_set" "stream_ssl_preread" "stream_status_zone" "stub_status"
+    "sub" "try_files" "tunnel" "upstream" "userid" "uwsgi" "zstd" "zstd_static"
 }
 
 /// Mark at the beginning of the line of a heading.
