@@ -14,16 +14,17 @@ macro_rules! texts {
 
 texts! {
     "access" "acme" "addition" "api" "auth_basic" "auth_jwt" "auth_oidc" "auth_request" "auth_require"
-    "autoindex" "blocks" "brotli" "brotli_static" "challenge" "charset" "core" "core_server" "dav"
-    "deny_request" "empty_gif" "failed_login_delay" "fastcgi" "fleet" "geo" "geoip2" "grpc" "gunzip" "gzip"
-    "gzip_static" "headers" "health_check" "http2" "http3" "image_filter" "index" "internal_redirect" "json"
-    "keyval" "limit_conn" "limit_rate" "limit_req" "log" "mail_auth_http" "mail_core" "mail_imap" "mail_pop3"
-    "mail_proxy" "mail_real_ip" "mail_smtp" "mail_ssl" "mail_status_zone" "main" "map" "memcached" "metrics"
-    "mirror" "num_map" "overload" "proxy" "random_index" "real_ip" "referer" "rewrite" "scgi" "secure_link"
-    "session_log" "slice" "split_clients" "ssi" "ssl" "status_page" "status_zone" "stream_core"
-    "stream_health_check" "stream_mqtt" "stream_otel" "stream_pass" "stream_proxy" "stream_real_ip"
-    "stream_return" "stream_set" "stream_ssl_preread" "stream_status_zone" "stub_status" "sub" "try_files"
-    "tunnel" "upstream" "userid" "uwsgi" "waf" "zstd" "zstd_static"
+    "autoindex" "blocks" "brotli" "brotli_static" "browser" "challenge" "charset" "core" "core_server" "dav"
+    "dav_ext" "deny_request" "echo" "empty_gif" "failed_login_delay" "fancyindex" "fastcgi" "fleet" "flv"
+    "geo" "geoip2" "grpc" "gunzip" "gzip" "gzip_static" "headers" "headers_more" "health_check" "hls" "http2"
+    "http3" "image_filter" "index" "internal_redirect" "json" "keyval" "limit_conn" "limit_rate" "limit_req"
+    "log" "mail_auth_http" "mail_core" "mail_imap" "mail_pop3" "mail_proxy" "mail_real_ip" "mail_smtp"
+    "mail_ssl" "mail_status_zone" "main" "map" "memcached" "metrics" "mirror" "mp4" "num_map" "otel"
+    "overload" "proxy" "random_index" "real_ip" "referer" "rewrite" "scgi" "secure_link" "session_log" "slice"
+    "split_clients" "ssi" "ssl" "status_page" "status_zone" "stream_core" "stream_health_check" "stream_mqtt"
+    "stream_otel" "stream_pass" "stream_proxy" "stream_real_ip" "stream_return" "stream_set"
+    "stream_ssl_preread" "stream_status_zone" "stub_status" "sub" "subs_filter" "try_files" "tunnel"
+    "upload_progress" "upstream" "userid" "uwsgi" "vts" "waf" "zstd" "zstd_static"
 }
 
 /// Mark at the beginning of the line of a heading.
