@@ -9,8 +9,9 @@ use tw_core::config_thread::GenerationRef;
 use tw_core::event_loop::LoopConfiguration;
 use tw_core::generation::ProcessGeneration;
 use tw_mail::config::Generation as MailGeneration;
+use tw_phases::phases::explain::explain;
 use tw_server::http::generation::Generation as HttpGeneration;
-use tw_server::http::phases::explain::explain;
+use tw_server::http::new_loop;
 use tw_stream::config::Generation as StreamGeneration;
 use tw_tls_settings::WatchedCertificate;
 
@@ -45,7 +46,7 @@ impl Generation {
     /// # Errors
     /// Failure to start a thread with a loop.
     pub fn explain(self, request: RequestToExplain) -> io::Result<Result<Explanation, String>> {
-        let explanation = explain(self.http, vec![request])?.pop();
+        let explanation = explain(self.http, vec![request], new_loop)?.pop();
         explanation.ok_or_else(|| io::Error::other("the loop ended early"))
     }
 
@@ -57,7 +58,7 @@ impl Generation {
         self,
         requests: Vec<RequestToExplain>,
     ) -> io::Result<Vec<Result<Explanation, String>>> {
-        explain(self.http, requests)
+        explain(self.http, requests, new_loop)
     }
 }
 

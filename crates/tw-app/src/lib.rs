@@ -30,7 +30,7 @@ pub mod cache {
 pub mod explain {
     pub use tw_mail::dialogue::MailProtocol;
     pub use tw_mail::explain::MailToExplain;
+    pub use tw_phases::phases::explain::{Explanation, Line, RequestToExplain};
     pub use tw_server::http::client::Scheme;
-    pub use tw_server::http::phases::explain::{Explanation, Line, RequestToExplain};
     pub use tw_stream::explain::{ExplainedProtocol, SessionToExplain};
 }

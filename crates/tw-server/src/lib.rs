@@ -6,7 +6,5 @@ pub mod http;
 pub mod limits;
 pub mod load;
 pub mod metrics;
-#[cfg(test)]
-mod testing;
 
 pub use tw_request::{config, event_loop, vars};

@@ -8,10 +8,8 @@ use tw_core::{event_loop, load, metrics, pools, process};
 
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
-use crate::http::{
-    admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
-    request_body, streams, subrequest,
-};
+use crate::http::{admission, cache, files, h2, h3, history, request, request_body, streams};
+use tw_phases::{background_subrequest, early_subrequest, lifecycle, subrequest};
 use tw_request::config::{location, server};
 
 /// All of them, by what they protect. For documents: it copies every record.

@@ -2,31 +2,7 @@
 
 use tw_core::metrics::{Metric, MetricKind, each_loop};
 use tw_disk::{Locks, Refusal};
-
-/// Major version of HTTP that a request came by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HttpVersion {
-    /// HTTP/1.1 or before.
-    Http1,
-    /// HTTP/2.
-    Http2,
-    /// HTTP/3.
-    Http3,
-}
-
-impl HttpVersion {
-    /// All of them, in the order of the counters.
-    const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
-
-    /// Name in metrics.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Http1 => "HTTP/1",
-            Self::Http2 => "HTTP/2",
-            Self::Http3 => "HTTP/3",
-        }
-    }
-}
+use tw_request::http_version::HttpVersion;
 
 /// Metrics of requests, whatever modules answer them.
 pub static METRICS: &[Metric] = &[

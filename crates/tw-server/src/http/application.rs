@@ -60,7 +60,7 @@ impl BackgroundTask {
 }
 
 /// Creates the state of a loop that starts with `generation`.
-fn new_loop(core: Rc<LoopCore>, generation: GenerationRef) -> Loop {
+pub fn new_loop(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Loop> {
     if generation.process.is_secured {
         tw_tls_settings::warm_up();
     }
@@ -71,7 +71,7 @@ fn new_loop(core: Rc<LoopCore>, generation: GenerationRef) -> Loop {
     let entries = FatalCell::new(OpenEntries::new(files_max, hot_files_size));
     let quic = QuicEndpoints::new(&core);
     let parts = LoopParts::default().with(entries).with(UntriedBytes::default()).with(quic);
-    Loop::with(core, generation, files, parts)
+    Rc::new(Loop::with(core, generation, files, parts))
 }
 
 /// Entries of caches that are open on a loop.
@@ -95,7 +95,7 @@ impl Application for HttpLoop {
     type Generation = GenerationRef;
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
-        let http = Rc::new(Self { event_loop: Rc::new(new_loop(core, generation)) });
+        let http = Rc::new(Self { event_loop: new_loop(core, generation) });
         let resources: Weak<Self> = Rc::downgrade(&http);
         http.event_loop.add_idle_resources(resources);
         http

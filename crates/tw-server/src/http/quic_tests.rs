@@ -24,7 +24,7 @@ use crate::http::HttpLoop;
 use crate::http::accept;
 use crate::http::h3::directives::Http3;
 use crate::http::handshake::AcceptingClient;
-use crate::testing::{generation, try_generation};
+use tw_http_testkit::{generation, try_generation};
 use tw_request::client::Client;
 use tw_request::generation::{Generation, GenerationRef, ListenGroup};
 

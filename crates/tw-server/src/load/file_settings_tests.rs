@@ -1,6 +1,6 @@
 //! Settings of files, as loading resolves them.
 
-use crate::testing::generation;
+use tw_http_testkit::generation;
 
 #[test]
 fn files_are_locked_where_some_location_sends_them() {

@@ -10,7 +10,7 @@ use tw_request::request::Request;
 use tw_request::request_body::{IncomingBody, Source};
 
 /// Attaches the body that follows the head, of which a part may have arrived with the head.
-pub(crate) fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
+pub fn begin_body(conn: &Rc<Http1Connection>, r: &mut Request) {
     let framing = r.head.framing();
     if framing == Framing::None {
         return;

@@ -63,7 +63,7 @@ pub(crate) enum SocketWaitError {
 
 impl Http1Connection {
     /// The connection of a client.
-    pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Rc<Self> {
+    pub fn new(client: Rc<Client>, transport: Transport) -> Rc<Self> {
         Rc::new(Self {
             client,
             transport,

@@ -296,7 +296,7 @@ mod tests {
         let body = "5;name=value\r\nhello\r\n1\r\n,\r\n006\r\n world\r\n0\r\nX: y\r\n\r\n";
         for want in [0, 1, 2, 3, 4, 7, 100, usize::MAX] {
             let request = format!("{HEAD}{body}{NEXT}");
-            let (pieces, rest) = crate::testing::with_request("server { }", &request, move |r| {
+            let (pieces, rest) = tw_http_testkit::with_request("server { }", &request, move |r| {
                 let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
                 let mut pieces = Vec::new();
                 loop {
@@ -317,7 +317,7 @@ mod tests {
     fn invalid_body_has_no_known_end() {
         let request =
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\nGET / HTTP/1.1\r\n";
-        let (is_known, is_pending) = crate::testing::with_request("server { }", request, |r| {
+        let (is_known, is_pending) = tw_http_testkit::with_request("server { }", request, |r| {
             assert_eq!(request_body::read::discard(r), Err(400));
             (r.body.finished().is_some(), r.body.is_pending())
         });
@@ -336,7 +336,7 @@ mod tests {
             ("Transfer-Encoding: chunked", "5\r\nhello\r\nx", "hello malformed"),
         ] {
             let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{body}");
-            let seen = crate::testing::with_request("server { }", &request, |r| {
+            let seen = tw_http_testkit::with_request("server { }", &request, |r| {
                 let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
                 let mut seen = String::new();
                 loop {
@@ -357,7 +357,7 @@ mod tests {
     fn a_body_that_is_cut_is_waited_for() {
         for body in ["", "5", "5\r\nhel", "5\r\nhello\r\n0\r\n\r"] {
             let request = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
-            let ended = crate::testing::with_request("server { }", &request, |r| {
+            let ended = tw_http_testkit::with_request("server { }", &request, |r| {
                 let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
                 let input = input.input_mut();
                 while let Piece::Data(_) = input.take(2, 0).unwrap() {}

@@ -17,7 +17,5 @@ pub(crate) mod serve;
 mod wire;
 mod write;
 
+pub use self::body::begin_body;
 pub use self::conn::Http1Connection;
-
-#[cfg(test)]
-pub(crate) use self::body::begin_body;

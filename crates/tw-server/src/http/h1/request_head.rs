@@ -10,7 +10,7 @@ use tw_log::Level;
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
-use crate::http::start::choose_server;
+use tw_phases::start::choose_server;
 use tw_request::generation::{ListenGroup, LoopGeneration};
 use tw_request::request::Request;
 

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
 
 use super::Http1Connection;
-use crate::http::error_response;
-use crate::http::prepare_response;
-use crate::http::user_agent;
+use tw_phases::{error_response, prepare_response, user_agent};
 use tw_request::body::Body;
 use tw_request::request::{After, Request};
 
@@ -107,7 +105,7 @@ fn connection_field(conn: &Http1Connection, r: &mut Request) -> ConnectionField 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::with_request;
+    use tw_http_testkit::with_request;
 
     const GET: &str = "GET / HTTP/1.1";
     const HEAD: &str = "HEAD / HTTP/1.1";

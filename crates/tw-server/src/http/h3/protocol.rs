@@ -4,7 +4,7 @@ use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
 use crate::http::streams::{ReceivedHead, StreamProtocol};
-use crate::metrics::HttpVersion;
+use tw_request::http_version::HttpVersion;
 
 /// Description of HTTP/3.
 pub(super) static PROTOCOL: StreamProtocol = StreamProtocol {

@@ -17,10 +17,10 @@ use tw_upstream::RetryBudget;
 
 use super::settings::{HasProxy, HasUpstream};
 use super::store::RawStore;
-use crate::http::retry_conditions::RetryWords;
 use tw_request::config::location::TempPath;
 use tw_request::config::permissions;
 use tw_request::header_names::IgnoredHeaders;
+use tw_request::retry_conditions::RetryWords;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -4,7 +4,7 @@ use tw_http::fields::{Name, Value};
 use tw_log::Level;
 
 use super::settings::response::ResponseSettings;
-use crate::http::hop_fields::HopFields;
+use tw_phases::hop_fields::HopFields;
 use tw_request::request::Request;
 
 /// Forwards an interim response. `hinted` counts the bytes of early hints of this response; those beyond `size_max`, the size

@@ -15,7 +15,7 @@ use super::settings::ProxySettings;
 use super::tunnel;
 use super::upstream_request::UpstreamRequest;
 use crate::http::cache::{self, Lookup};
-use crate::http::forward_head::RewriteFields;
+use tw_phases::forward_head::RewriteFields;
 use tw_request::client_gone::ClientGone;
 use tw_request::plan::Outcome;
 use tw_request::request::{ConditionCheck, Request};

@@ -10,7 +10,7 @@ use super::response_body::{BodyUse, Buffering, ResponseBody};
 use super::settings::ProxySettings;
 use super::tunnel;
 use crate::http::cache::{self, Lookup};
-use crate::http::forward_head::{self, RewriteFields};
+use tw_phases::forward_head::{self, RewriteFields};
 use tw_request::plan::Outcome;
 use tw_request::request::Request;
 

@@ -13,9 +13,9 @@ use super::codec::Codec;
 use super::connect::AttemptContext;
 use super::exchange::Exchange;
 use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
-use crate::http::retry_conditions::RetryOn;
 use tw_request::request::Request;
 use tw_request::request_body;
+use tw_request::retry_conditions::RetryOn;
 
 tw_base::limits! {
     /// Limits of this module.

@@ -15,7 +15,7 @@ use super::serve_request::serve_request;
 use super::stream_end::refuse;
 use super::{ConnectionSettings, ReceivedHead, RequestStream, StreamProtocol};
 use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
-use crate::http::lifecycle;
+use tw_phases::lifecycle;
 use tw_request::client::Client;
 use tw_request::local_future::LocalFuture;
 

@@ -6,8 +6,8 @@ use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
 use super::ReceivedHead;
-use crate::metrics::HttpVersion;
 use tw_request::generation::{ListenGroup, Server};
+use tw_request::http_version::HttpVersion;
 
 /// Protocol of a connection that has streams.
 pub(crate) struct StreamProtocol {

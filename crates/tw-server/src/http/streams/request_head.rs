@@ -11,7 +11,7 @@ use tw_log::{Level, Text};
 
 use super::stream_body::{Expects, StreamBody};
 use super::{Intent, ReceivedHead, RequestStream, StreamProtocol};
-use crate::http::start::choose_server;
+use tw_phases::start::choose_server;
 use tw_request::generation::ListenGroup;
 use tw_request::random_id::random_id;
 use tw_request::request::{After, Request};

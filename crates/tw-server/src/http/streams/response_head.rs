@@ -6,8 +6,7 @@ use tw_fields::FieldWriter;
 use tw_http::response::list_fields;
 use tw_http::{ConnectionField, EncodeContext, Fields};
 
-use crate::http::error_response;
-use crate::http::prepare_response;
+use tw_phases::{error_response, prepare_response};
 use tw_request::request::Request;
 
 /// Writes the head of the response to `r`.

@@ -12,9 +12,9 @@ use tw_http::Method;
 
 use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
 use super::{Intent, RequestStream, response_head};
-use crate::http::prepare_response;
-use crate::http::response::send_error_log::log_send_error;
 use crate::http::send_rate::SendRate;
+use tw_phases::prepare_response;
+use tw_phases::send_error_log::log_send_error;
 use tw_request::body::{Body, Upgraded};
 use tw_request::client_wait::{ClientWait, WaitLimits, Waiting};
 use tw_request::request::{After, Request};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::request_head::{self, BAD_REQUEST};
 use super::stream_end::end;
 use super::{Intent, ReceivedHead, RequestStream};
-use crate::http::lifecycle::{self, ActiveRequest};
+use tw_phases::lifecycle::{self, ActiveRequest};
 use tw_request::memory_share::Hold;
 use tw_request::request::{Request, RequestWire};
 

@@ -20,11 +20,11 @@ use tw_net::{Addr, TcpInfo};
 
 use super::stream_body::{Expects, StreamBody};
 use super::*;
-use crate::metrics::HttpVersion;
-use crate::testing::with_request;
+use tw_http_testkit::with_request;
 use tw_request::body::{Body, Upgraded};
 use tw_request::client::Client;
 use tw_request::client_gone::ClientGone;
+use tw_request::http_version::HttpVersion;
 use tw_request::local_future::LocalFuture;
 use tw_request::request::{After, Request};
 use tw_request::request_body::{BodyInput, InputError, Piece};

@@ -19,9 +19,9 @@ use tw_tls_settings::TlsVariables;
 use tw_request::request::Request;
 use tw_request::vars::VarDef;
 
-pub use super::random_id::random_id;
 pub use client::basic_user;
 pub use tw_request::cookie::find_cookie;
+pub use tw_request::random_id::random_id;
 
 /// All variables of the core.
 pub static VARIABLES: [&[VarDef]; 9] = [

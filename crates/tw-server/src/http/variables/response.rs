@@ -6,7 +6,7 @@ use tw_http::{Fields, Known, date};
 use tw_request::request::Request;
 
 use super::client::set_limit_rate;
-use crate::http::prepare_response;
+use tw_phases::prepare_response;
 use tw_request::request::After;
 use tw_request::vars::{Value, VarDef};
 

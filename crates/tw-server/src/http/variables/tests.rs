@@ -5,7 +5,7 @@ use tw_core::vars::write::put_seconds;
 use tw_http::Known;
 
 use super::*;
-use crate::testing::{eval, with_request};
+use tw_http_testkit::{eval, with_request};
 use tw_request::request::{After, RequestArrival};
 use tw_request::vars::VarTable;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tw_http::Method;
 
 use super::Continuation;
-use crate::http::background_subrequest::{self, By, Copied};
+use tw_phases::background_subrequest::{self, By, Copied};
 use tw_request::request::{Request, Uri};
 
 /// Fill that a background request continues, until its lookup takes it.

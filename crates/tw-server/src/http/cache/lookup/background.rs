@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::http::background_subrequest;
 use crate::http::cache::entry::open_entries::OpenEntry;
 use crate::http::cache::guard::background::{FetchPermit, FetchPurpose};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::zone::{Cache, FillLead};
+use tw_phases::background_subrequest;
 use tw_request::request::Request;
 
 /// Fetch that a background request carries out.

@@ -5,7 +5,7 @@ use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
 use crate::http::cache::settings::CacheSettings;
-use crate::http::forward_head::ForwardRules;
+use tw_phases::forward_head::ForwardRules;
 use tw_request::miss_reason::MissReason;
 use tw_request::request::Request;
 

@@ -5,7 +5,7 @@ use tw_http::{Known, Method};
 use super::cache_headers::set_cache_headers;
 use super::cached_response::CachedResponse;
 use crate::http::cache::settings::CacheSettings;
-use crate::http::forward_head::{self, ForwardRules, RewriteFields};
+use tw_phases::forward_head::{self, ForwardRules, RewriteFields};
 use tw_request::body::{AnnouncedLength, Body};
 use tw_request::plan::Outcome;
 use tw_request::request::{ConditionCheck, Ranges, Request};

@@ -34,10 +34,10 @@ use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::time::seconds;
 use crate::http::cache::zone::stats::begin_hit;
 use crate::http::cache::zone::{Cache, FillLead, JoinOutcome};
-use crate::http::retry_conditions::RetryOn;
 use tw_request::cache_info::{CacheReport, PendingHit, UpstreamCacheStatus};
 use tw_request::miss_reason::MissReason;
 use tw_request::request::Request;
+use tw_request::retry_conditions::RetryOn;
 
 /// Result of a lookup, with all that the request is told about it.
 pub(crate) struct LookupOutcome {

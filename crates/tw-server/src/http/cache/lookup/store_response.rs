@@ -26,12 +26,12 @@ use crate::http::cache::time::seconds;
 use crate::http::cache::writer::feed::{self, Feed};
 use crate::http::cache::writer::{BodyOrigin, FillLog, FillTask, FillWriter, HeadRefresh};
 use crate::http::cache::zone::Cache;
-use crate::http::retry_conditions::RetryOn;
 use tw_request::body::Body;
 use tw_request::cache_info::UpstreamCacheStatus;
 use tw_request::header_names::IgnoredHeaders;
 use tw_request::miss_reason::MissReason;
 use tw_request::request::Request;
+use tw_request::retry_conditions::RetryOn;
 
 /// Response that is stored while it is received.
 pub(crate) enum StoreDecision {

@@ -17,7 +17,7 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 use crate::http::cache::settings::CacheSettings;
 use crate::http::cache::store::context::ZoneIndex;
 use crate::http::cache::zone::{Cache, CacheUser};
-use crate::http::forward_head::RewriteFields;
+use tw_phases::forward_head::RewriteFields;
 use tw_request::request::{Request, RequestOrigin};
 
 /// Prepares a request that no cache serves: the index is loaded before its response arrives. Waits for the disk the first time.

@@ -6,7 +6,7 @@ use super::{
     CacheStatusField, CacheValid, HasCacheSettings, METHODS, RawQuota, RefreshAhead, background_max, targeted,
 };
 use crate::http::cache::cache_path::RawCachePath;
-use crate::http::retry_conditions::RetryWords;
+use tw_request::retry_conditions::RetryWords;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -21,11 +21,11 @@ use super::guard::background::BACKGROUND_MAX;
 use super::guard::quota::QuotaClaim;
 use super::open;
 use super::zone::{Cache, Caches};
-use crate::http::retry_conditions::RetryOn;
 use purge_rule::{PurgeLocation, PurgeRule};
 use quota::Quota;
 use tw_request::protocol::Resolve;
 use tw_request::request::Request;
+use tw_request::retry_conditions::RetryOn;
 use tw_request::vars::{Template, names_in};
 
 pub use directives::CacheDirectives;

@@ -20,7 +20,7 @@ pub use tw_upstream::HealthCheckParams;
 
 use super::codec::Codec;
 use super::settings::UpstreamSettings;
-use crate::http::synthetic_request;
+use tw_phases::synthetic_request;
 use tw_request::config::upstream::UpstreamGroup;
 use tw_request::generation::{PlanId, Server, ServerId};
 use tw_request::plan::Plan;

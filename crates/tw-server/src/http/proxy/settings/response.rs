@@ -6,7 +6,7 @@ use tw_conf::{ConfError, Setting, Word};
 
 use super::kind::ProxyKind;
 use crate::http::cache::CacheSettings;
-use crate::http::forward_head::ForwardRules;
+use tw_phases::forward_head::ForwardRules;
 use tw_request::header_names::IgnoredHeaders;
 use tw_request::protocol::Resolve;
 use tw_request::vars::Template;

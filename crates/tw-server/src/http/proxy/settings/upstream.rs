@@ -11,9 +11,9 @@ use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_core::reach::Reach;
 use tw_upstream::RetryBudget;
 
-use crate::http::retry_conditions::RetryOn;
 use tw_request::protocol::Resolve;
 use tw_request::request::Request;
+use tw_request::retry_conditions::RetryOn;
 
 /// Settings of connections to upstream servers and of the attempts made on them.
 #[derive(Clone)]

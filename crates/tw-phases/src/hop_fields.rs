@@ -1,0 +1,53 @@
+//! Hop-by-hop fields of responses.
+
+use std::cell::OnceCell;
+
+use tw_http::fields::Fields;
+use tw_http::{Known, hop};
+
+// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
+/// Hop-by-hop fields of an upstream response: those about the connection to the upstream server (RFC 9110 section 7.6.1), and
+/// those about the framing of the body, which is decided anew.
+pub struct HopFields<'a> {
+    fields: &'a Fields,
+    /// Lines of `Connection` that name other fields, once a field is looked at that may be one of them.
+    connection: OnceCell<Vec<&'a [u8]>>,
+    /// Set if the protocol is switched: `Upgrade` names it to the client.
+    switches: bool,
+}
+
+impl<'a> HopFields<'a> {
+    /// Hop-by-hop fields of a head with this status.
+    pub fn of(fields: &'a Fields, status: u16) -> Self {
+        Self { fields, connection: OnceCell::new(), switches: status == 101 }
+    }
+
+    /// Lines of `Connection` that name other fields. Allocates only if there are such lines.
+    fn naming_lines(&self) -> &[&'a [u8]] {
+        let is_usual =
+            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
+        let names_others = |(_, known, line): (_, Option<Known>, &'a [u8])| {
+            (known == Some(Known::Connection) && !is_usual(line)).then_some(line)
+        };
+        self.connection.get_or_init(|| {
+            if self.fields.has(Known::Connection) {
+                self.fields.iter_known().filter_map(names_others).collect()
+            } else {
+                Vec::new()
+            }
+        })
+    }
+
+    /// Returns true if this field is not passed on.
+    pub fn has(&self, name: &[u8], known: Option<Known>) -> bool {
+        match known {
+            Some(Known::ContentLength | Known::Trailer) => true,
+            Some(Known::Upgrade) => !self.switches,
+            Some(known) => hop::is_hop_by_hop(known),
+            None => {
+                let lines = self.naming_lines();
+                !lines.is_empty() && hop::is_named(lines.iter().copied(), name)
+            }
+        }
+    }
+}
