@@ -9,7 +9,8 @@ use crate::bounded;
 /// Change without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// Line of the error log: `r.log`, `r.warn`, `r.error`, `ngx.log`, `console`.
+    /// Line of the error log: `r.log`, `r.warn`, `r.error`, `ngx.log`, `console`. Its call may be 0: modules were loaded, or `njs.on('exit')`
+    /// ran at the end of a context.
     Log {
         /// Level.
         level: LogLevel,

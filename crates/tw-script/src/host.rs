@@ -37,7 +37,7 @@ pub enum HostMessage {
         call: CallId,
         /// Number of the operation.
         token: Token,
-        /// Its result.
+        /// Result of the operation.
         result: Result<Reply, OperationError>,
     },
     /// The next piece of a body or of a stream, for filters. The answer is [`ProcessMessage::Handled`](crate::ProcessMessage::Handled).
@@ -123,7 +123,7 @@ pub struct Settings {
 pub struct Environment {
     /// Version of nginx whose configuration is understood, such as `1.31.6` (`ngx.version`).
     pub version: String,
-    /// The same as a number, such as 1031006 (`ngx.version_number`).
+    /// Version as a number, such as 1031006 (`ngx.version_number`).
     pub version_number: u32,
     /// Name of the build (`ngx.build`).
     pub build: String,
@@ -185,8 +185,10 @@ pub enum CallKind {
     Access,
     /// `js_header_filter`. The function may not wait.
     HeaderFilter,
-    /// `js_body_filter`: the function runs once for each [`Event`]. It may not wait.
+    /// `js_body_filter`: the function runs once for each [`Event`], with a string. It may not wait.
     BodyFilter,
+    /// `js_body_filter … buffer_type=buffer`: the same with a `Buffer`.
+    BodyBufferFilter,
     /// `js_periodic` of http and stream.
     Periodic,
     /// `js_access` of stream.
@@ -217,7 +219,7 @@ pub struct Call {
 /// A piece of a body or of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// The call: of `BodyFilter`, `StreamAccess`, `StreamPreread` or `StreamFilter`.
+    /// The call: of `BodyFilter`, `BodyBufferFilter`, `StreamAccess`, `StreamPreread` or `StreamFilter`.
     pub call: CallId,
     /// Bytes; may be empty.
     pub data: ByteBuf,

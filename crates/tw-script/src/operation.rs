@@ -70,7 +70,7 @@ pub enum Operation {
 /// Answer to an [`Operation`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is done.
+    /// Success without a value.
     Done,
     /// Bytes, or none.
     Value(Option<ByteBuf>),
@@ -382,9 +382,9 @@ pub enum FileValue {
 pub struct FileError {
     /// Number of the system's error (`errno`).
     pub errno: i32,
-    /// Its name, such as `ENOENT` (`code`).
+    /// Name of the error, such as `ENOENT` (`code`).
     pub code: String,
-    /// Its text, such as `No such file or directory`.
+    /// Text of the error, such as `No such file or directory`.
     pub message: String,
     /// System call (`syscall`), such as `open`.
     pub syscall: String,

@@ -53,7 +53,7 @@ pub enum ProcessMessage {
     Done {
         /// The call.
         call: CallId,
-        /// Its result.
+        /// Result of the call.
         outcome: Outcome,
     },
     /// Last words of a process: a callback has used more CPU time than it may, inside of a native function that cannot be interrupted. The

@@ -29,6 +29,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-waf/examples/", "a program that tests rules, which runs no loop"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tailwater-commands/", "the command line and the main thread run no loop"),
+    ("crates/tailwater-scripts/src/console.rs", "a module is read when it is run by hand"),
     ("crates/tailwater-top/", "a program of its own, which runs no loop"),
     ("crates/tailwater-ingress/", "a program of its own, which runs no loop"),
     ("crates/tw-slowdisk/", "a program of its own, which runs no loop"),

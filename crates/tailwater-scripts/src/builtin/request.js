@@ -1,0 +1,336 @@
+// The request object `r` of http, and the object of `js_periodic`.
+(function (host, core) {
+    'use strict';
+
+    const METHOD = 0, URI = 1, ARGS = 2, REQUEST_LINE = 3, HTTP_VERSION = 4, REMOTE_ADDRESS = 5;
+    const IN = 0, OUT = 1;
+    const SINGLE_IN = new Set(['content-type', 'etag', 'from', 'max-forwards', 'referer', 'proxy-authorization', 'user-agent']);
+    const SINGLE_OUT = new Set(['age', 'etag', 'expires', 'retry-after', 'content-encoding', 'content-length', 'content-type', 'date',
+        'last-modified', 'location', 'server']);
+    const REDIRECTS = new Set([301, 302, 303, 307, 308]);
+
+    function pairs(which, subject) {
+        const list = host.fields(which, subject);
+        const result = [];
+        for (let i = 0; i < list.length; i += 2) {
+            result.push([list[i], list[i + 1]]);
+        }
+        return result;
+    }
+
+    function field(which, subject, name) {
+        const key = name.toLowerCase();
+        const list = host.fieldValues(which, subject, key);
+        if (list.length === 0) {
+            return undefined;
+        }
+        if (which === OUT && key === 'set-cookie') {
+            return list;
+        }
+        if (list.length === 1 || (which === IN ? SINGLE_IN : SINGLE_OUT).has(key)) {
+            return list[0];
+        }
+        return list.join(key === 'cookie' ? '; ' : ', ');
+    }
+
+    function names(which, subject) {
+        const seen = new Set();
+        const result = [];
+        for (const [name] of pairs(which, subject)) {
+            const key = name.toLowerCase();
+            if (!seen.has(key)) {
+                seen.add(key);
+                result.push(name);
+            }
+        }
+        return result;
+    }
+
+    function setField(name, value) {
+        if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)) {
+            throw new TypeError('invalid header name');
+        }
+        let list = (Array.isArray(value) ? value : [value]).map((item) => item === undefined || item === null ? '' : core.text(item));
+        for (const item of list) {
+            if (/[\0\r\n]/.test(item)) {
+                throw new TypeError('invalid header value');
+            }
+        }
+        const key = name.toLowerCase();
+        if (list.length > 1 && SINGLE_OUT.has(key)) {
+            list = [list[list.length - 1]];
+        }
+        list = list.filter((item) => item !== '');
+        if (key === 'content-length' && list.length && !/^[0-9]+$/.test(list[0])) {
+            throw new TypeError('failed converting argument to positive integer');
+        }
+        host.setField(name, list);
+    }
+
+    // Objects whose properties are asked for one by one.
+    function lookup(subject, get, keys, set) {
+        return new Proxy(Object.create(null), {
+            get: (_, name) => typeof name === 'string' ? get(name) : undefined,
+            has: (_, name) => typeof name === 'string' && get(name) !== undefined,
+            ownKeys: () => keys(),
+            getOwnPropertyDescriptor(_, name) {
+                const value = typeof name === 'string' ? get(name) : undefined;
+                return value === undefined ? undefined : { value, writable: set !== undefined, enumerable: true, configurable: true };
+            },
+            set(_, name, value) {
+                if (set === undefined) {
+                    throw new TypeError('Cannot assign to read-only property "' + String(name) + '"');
+                }
+                set(String(name), value);
+                return true;
+            },
+            defineProperty(_, name, descriptor) {
+                if (set === undefined || descriptor.get || descriptor.set) {
+                    throw new TypeError('cannot define getter or setter');
+                }
+                set(String(name), descriptor.value);
+                return true;
+            },
+            deleteProperty(_, name) {
+                if (set !== undefined) {
+                    set(String(name), []);
+                }
+                return true;
+            },
+        });
+    }
+
+    function variables(subject, isRaw) {
+        const get = (name) => isRaw ? core.buffer(host.rawVariable(subject, name)) : host.variable(subject, name);
+        return lookup(subject, get, () => [], (name, value) => {
+            if (Array.isArray(value) && value.length === 0) {
+                return;
+            }
+            host.setVariable(subject, name, value);
+        });
+    }
+
+    function decodeComponent(value) {
+        return host.decodeUrl(value.replaceAll('+', ' '));
+    }
+
+    function parseArgs(query) {
+        const args = {};
+        for (const item of query.split('&')) {
+            const at = item.indexOf('=');
+            const name = decodeComponent(at < 0 ? item : item.slice(0, at));
+            if (name === '') {
+                continue;
+            }
+            const value = at < 0 ? '' : decodeComponent(item.slice(at + 1));
+            if (!Object.hasOwn(args, name)) {
+                Object.defineProperty(args, name, { value, writable: true, enumerable: true, configurable: true });
+            } else if (Array.isArray(args[name])) {
+                args[name].push(value);
+            } else {
+                args[name] = [args[name], value];
+            }
+        }
+        return args;
+    }
+
+    function level(number) {
+        return function (message) {
+            host.log(number, message);
+        };
+    }
+
+    class Request {
+        #subject;
+        #parent;
+        #body;
+        #form;
+        #isReading = false;
+        #cache = {};
+
+        constructor(subject, parent, body) {
+            this.#subject = subject;
+            this.#parent = parent;
+            this.#body = body;
+        }
+
+        get [Symbol.toStringTag]() { return 'Request'; }
+        get method() { return host.text(METHOD, this.#subject); }
+        get uri() { return host.text(URI, this.#subject); }
+        get requestLine() { return host.text(REQUEST_LINE, this.#subject); }
+        get httpVersion() { return host.text(HTTP_VERSION, this.#subject); }
+        get remoteAddress() { return host.text(REMOTE_ADDRESS, this.#subject); }
+        get internal() { return host.isInternal(this.#subject); }
+        get parent() { return this.#parent; }
+        get args() { return this.#cache.args ??= parseArgs(host.text(ARGS, this.#subject)); }
+        get rawHeadersIn() { return pairs(IN, this.#subject); }
+        get rawHeadersOut() { return pairs(OUT, this.#subject); }
+        get headersIn() {
+            return this.#cache.headersIn ??= lookup(this.#subject, (name) => field(IN, this.#subject, name),
+                () => names(IN, this.#subject));
+        }
+        get headersOut() {
+            return this.#cache.headersOut ??= lookup(this.#subject, (name) => field(OUT, this.#subject, name),
+                () => names(OUT, this.#subject), this.#subject === 0 ? setField : undefined);
+        }
+        get variables() { return this.#cache.variables ??= variables(this.#subject, false); }
+        get rawVariables() { return this.#cache.rawVariables ??= variables(this.#subject, true); }
+        get status() { return host.status(this.#subject); }
+        set status(value) { host.setStatus(Number(value)); }
+
+        get responseBuffer() { return core.buffer(this.#body); }
+        get responseText() { return this.#body === undefined ? undefined : host.decode(this.#body); }
+        get responseBody() { return this.responseText; }
+        get requestBuffer() { return core.buffer(this.#requestBytes()); }
+        get requestText() {
+            const bytes = this.#requestBytes();
+            return bytes === undefined ? undefined : host.decode(bytes);
+        }
+        get requestBody() { return this.requestText; }
+
+        #requestBytes() {
+            return this.#cache.body ?? host.requestBody();
+        }
+        async #readBody() {
+            if (this.#cache.body === undefined) {
+                if (this.#isReading) {
+                    throw new TypeError('request body is already being read');
+                }
+                this.#isReading = true;
+                try {
+                    this.#cache.body = await core.wait(host.readRequestBody()) ?? new Uint8Array(0);
+                } finally {
+                    this.#isReading = false;
+                }
+            }
+            return this.#cache.body;
+        }
+        #checkReading() {
+            if (this.#isReading) {
+                throw new TypeError('request body is already being read');
+            }
+        }
+        readRequestText() {
+            this.#checkReading();
+            return this.#readBody().then((bytes) => host.decode(bytes));
+        }
+        readRequestArrayBuffer() {
+            this.#checkReading();
+            return this.#readBody().then((bytes) => bytes.slice().buffer);
+        }
+        readRequestJSON() {
+            this.#checkReading();
+            return this.#readBody().then((bytes) => JSON.parse(host.decode(bytes)));
+        }
+        readRequestForm(options) {
+            this.#checkReading();
+            const form = core.part('form');
+            const countMax = form.countMax(options);
+            return this.#readBody().then((bytes) => this.#form ??= form.parse(this.headersIn['Content-Type'], bytes, countMax));
+        }
+
+        return(status, body) {
+            const code = Math.trunc(Number(status)) || 0;
+            if (code < 0 || code > 999) {
+                throw new RangeError('code is out of range');
+            }
+            if (code < 400 || (body !== undefined && body !== null)) {
+                if (REDIRECTS.has(code) && /[\0\r\n]/.test(core.text(body ?? ''))) {
+                    throw new TypeError('invalid header value');
+                }
+                host.respond(code, body ?? '');
+            } else {
+                host.respond(code);
+            }
+        }
+        sendHeader() { host.sendHeader(); }
+        send(...values) {
+            if (host.isFilter()) {
+                throw new TypeError('cannot send while in body filter');
+            }
+            for (const value of values) {
+                host.send(value);
+            }
+        }
+        sendBuffer(data, options) {
+            if (!host.isBodyFilter()) {
+                throw new TypeError('cannot send buffer while not filtering');
+            }
+            host.sendBuffer(data, options?.last, options?.flush);
+        }
+        done() {
+            if (!host.isBodyFilter()) {
+                throw new TypeError('cannot set done while not filtering');
+            }
+            host.filterDone();
+        }
+        finish() { host.finish(); }
+        decline() { host.decline(); }
+        setReturnValue(value) { host.setReturnValue(value); }
+        internalRedirect(uri) {
+            if (this.#parent) {
+                throw new TypeError('internalRedirect cannot be called from a subrequest');
+            }
+            if (host.isFilter()) {
+                throw new TypeError('internalRedirect cannot be called while filtering');
+            }
+            host.internalRedirect(uri);
+        }
+        subrequest(uri, options, callback) {
+            if (this.#subject !== 0) {
+                throw new TypeError('subrequest can only be created for the primary request');
+            }
+            return subrequest(this, uri, options, callback);
+        }
+    }
+    for (const [name, number] of [['log', 1], ['warn', 2], ['error', 3]]) {
+        Object.defineProperty(Request.prototype, name, { value: level(number), writable: true, configurable: true });
+    }
+    for (const name of ['method', 'uri', 'args', 'headersIn', 'headersOut', 'rawHeadersIn', 'rawHeadersOut', 'variables', 'httpVersion',
+        'remoteAddress', 'status', 'internal', 'requestText', 'responseText', 'parent']) {
+        const descriptor = Object.getOwnPropertyDescriptor(Request.prototype, name);
+        Object.defineProperty(Request.prototype, name, { ...descriptor, enumerable: true });
+    }
+
+    function subrequest(request, uri, options, callback) {
+        const target = core.isBinary(uri) ? host.decode(core.view(uri)) : core.text(uri);
+        if (target === '') {
+            throw new TypeError('uri is empty');
+        }
+        let args = '', method = '', body, isDetached = false;
+        if (typeof options === 'string') {
+            args = options;
+        } else if (typeof options === 'function') {
+            callback = options;
+        } else if (typeof options === 'object' && options !== null) {
+            args = options.args ?? '';
+            method = options.method === undefined ? '' : core.text(options.method);
+            body = options.body;
+            isDetached = Boolean(options.detached);
+        } else if (options !== undefined && options !== null) {
+            throw new TypeError('failed to convert args');
+        }
+        if (callback !== undefined && callback !== null && typeof callback !== 'function') {
+            throw new TypeError('callback is not a function');
+        }
+        if (isDetached && callback) {
+            throw new TypeError('detached flag and callback are mutually exclusive');
+        }
+        const token = host.subrequest(target, args, method, body, isDetached);
+        if (isDetached) {
+            return undefined;
+        }
+        const promise = core.wait(token).then((bytes) => new Request(token, request, bytes));
+        if (callback) {
+            promise.then((reply) => callback(reply));
+            return undefined;
+        }
+        return promise;
+    }
+
+    return {
+        make: () => new Request(0),
+        periodic: () => ({ variables: variables(0, false), rawVariables: variables(0, true) }),
+        variables, level,
+    };
+})

@@ -1,0 +1,31 @@
+//! Native functions that the JavaScript of the API calls: the object `host`.
+
+pub(crate) mod bytes;
+mod digest;
+mod function;
+mod operation;
+mod request;
+mod response;
+mod setting;
+mod text;
+mod value;
+
+use std::rc::Rc;
+
+use rquickjs::{Ctx, Object};
+
+pub(crate) use self::setting::{MODULES, evaluate_part};
+
+use crate::state::State;
+
+/// The object with all native functions.
+pub(crate) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Object<'js>> {
+    let object = Object::new(ctx.clone())?;
+    request::install(ctx, &object, state)?;
+    response::install(ctx, &object, state)?;
+    operation::install(ctx, &object, state)?;
+    setting::install(ctx, &object, state)?;
+    text::install(ctx, &object, state)?;
+    digest::install(ctx, &object, state)?;
+    Ok(object)
+}

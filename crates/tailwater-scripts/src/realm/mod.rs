@@ -1,0 +1,382 @@
+//! A context: modules, and the calls of the request that it serves.
+
+mod modules;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rquickjs::{Context, Ctx, Error, Function, IntoJs, Persistent, Promise, Runtime, Value};
+use tw_script::{
+    Call, CallId, CallKind, Event, Exception, Load, LoadError, OperationError, Outcome, Reply, Token,
+};
+
+use self::modules::{MAIN, ModuleLoader, ModuleResolver};
+use crate::exception::{self, parse_frame};
+use crate::link::Link;
+use crate::native;
+use crate::native::bytes;
+use crate::state::State;
+use crate::watch::Watch;
+
+tw_base::limits! {
+    /// Limits of contexts.
+    pub(crate) const LIMITS;
+
+    /// Stack of one context.
+    const STACK_SIZE: usize = 256 << 10, bytes, "the script gets an exception";
+    /// CPU time of the modules of a context, if `js_timeout` is not longer.
+    const LOAD_TIME_MAX: Duration = Duration::from_secs(1), time, "the modules cannot be used";
+    /// CPU time of a callback.
+    directive "js_timeout", "the call ends with an exception";
+    /// Memory of a context.
+    directive "js_memory", "the script gets an exception";
+}
+
+/// Memory in front of the first collection of unreachable objects, in bytes.
+const COLLECT_SIZE: usize = 1 << 20;
+
+/// A context and the calls in it.
+pub(crate) struct Realm {
+    state: Rc<State>,
+    context: Context,
+    calls: HashMap<CallId, CallKind>,
+    finished: Vec<(CallId, Outcome)>,
+    /// Set if a limit was reached: the context is not used again.
+    is_spoiled: bool,
+}
+
+/// Outcome of one callback: the value of the function, if the call is one for a value.
+type CallbackResult = Result<Option<Vec<u8>>, Box<Exception>>;
+
+impl Realm {
+    /// Makes a context and runs the modules of a script in it.
+    pub(crate) fn new(load: &Rc<Load>, link: &Rc<dyn Link>, watch: &Rc<Watch>) -> Result<Self, LoadError> {
+        let state = Rc::new(State::new(Rc::clone(link), Rc::clone(load), Rc::clone(watch)));
+        let context = new_context(&state).map_err(|error| load_failure(&error.to_string()))?;
+        let realm = Self { state, context, calls: HashMap::new(), finished: Vec::new(), is_spoiled: false };
+        realm.load()?;
+        Ok(realm)
+    }
+
+    /// Evaluates the API and the modules.
+    fn load(&self) -> Result<(), LoadError> {
+        let limit = self.timeout().max(LOAD_TIME_MAX);
+        self.state.watch.start(limit);
+        let result = self.context.with(|ctx| {
+            let evaluated = self.evaluate(&ctx);
+            evaluated.map_err(|error| exception::caught(&ctx, error))
+        });
+        let drained = self.drain();
+        self.state.watch.stop();
+        let result = result.and(drained).and_then(|()| self.rejection());
+        let Err(exception) = result else { return self.check_main() };
+        if let Some((referrer, specifier)) = self.state.missing_import.take() {
+            return Err(LoadError::MissingImport { referrer, specifier });
+        }
+        let frame = exception.stack.lines().find_map(parse_frame);
+        Err(match frame {
+            Some(frame) => LoadError::Exception {
+                file: frame.file,
+                line: frame.line,
+                column: frame.column,
+                message: exception.message,
+            },
+            None => load_failure(&exception.message),
+        })
+    }
+
+    fn evaluate(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+        let host = native::host(ctx, &self.state)?;
+        let core: rquickjs::Object<'_> = native::evaluate_part(ctx, "core")?.call((host,))?;
+        *self.state.core.borrow_mut() = Some(Persistent::save(ctx, core));
+        let source = modules::main_source(&self.state.load.modules);
+        let (_, promise) = rquickjs::Module::declare(ctx.clone(), MAIN, source)?.eval()?;
+        *self.state.main.borrow_mut() = Some(Persistent::save(ctx, promise));
+        Ok(())
+    }
+
+    /// Checks that the modules are at their end: `await` outside of functions may not wait for the host.
+    fn check_main(&self) -> Result<(), LoadError> {
+        let main = self.state.main.take();
+        self.context.with(|ctx| {
+            let promise: Option<Promise<'_>> = main.and_then(|main| main.restore(&ctx).ok());
+            match promise.and_then(|promise| promise.result::<Value<'_>>()) {
+                Some(Ok(_)) => Ok(()),
+                Some(Err(error)) => Err(load_failure(&exception::caught(&ctx, error).message)),
+                None => Err(load_failure("a module waits for something that does not happen")),
+            }
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.state.load.settings.timeout_ms.into())
+    }
+
+    /// Starts a call.
+    pub(crate) fn start(&mut self, call: Call) {
+        let Call { call: id, kind, function, snapshot, .. } = call;
+        self.calls.insert(id, kind);
+        self.state.begin(id, kind, snapshot);
+        let is_filter = matches!(kind, CallKind::BodyFilter | CallKind::BodyBufferFilter);
+        let result = self.run(id, |ctx, state| {
+            let found: Option<Function<'_>> = state.core_function(ctx, "find")?.call((function.as_str(),))?;
+            let Some(found) = found else {
+                let message = format!("js function \"{function}\" not found");
+                return Err(rquickjs::Exception::throw_reference(ctx, &message));
+            };
+            state.core_function(ctx, "start")?.call((id as f64, found, is_filter))
+        });
+        self.settle(id, result, is_filter);
+    }
+
+    /// Runs the callback of an event. Returns false if the call is not running.
+    pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
+        let id = event.call;
+        let Some(&kind) = self.calls.get(&id) else { return false };
+        let result = self.run(id, |ctx, state| {
+            let data = bytes::array(ctx, &event.data)?;
+            let arguments = (id as f64, data, event.is_last, event.from_client);
+            state.core_function(ctx, "event")?.call(arguments)
+        });
+        let is_filter = matches!(kind, CallKind::BodyFilter | CallKind::BodyBufferFilter);
+        self.settle(id, result, is_filter && !event.is_last);
+        true
+    }
+
+    /// Settles the promise of an operation.
+    pub(crate) fn deliver(&mut self, token: Token, result: Result<Reply, OperationError>) {
+        let Some(id) = self.state.pending.borrow_mut().remove(&token) else { return };
+        let result = self.run(id, |ctx, state| {
+            let (is_done, value) = match result {
+                Ok(reply) => (true, state.reply_value(ctx, token, reply)?),
+                Err(error) => (false, state.error_value(ctx, error)?),
+            };
+            state.core_function(ctx, "deliver")?.call((token as f64, is_done, value))
+        });
+        self.settle(id, result, false);
+    }
+
+    /// Runs the callbacks of timers that are due.
+    pub(crate) fn fire_timers(&mut self, now: Instant) {
+        loop {
+            let due = self.state.timers.borrow().first_key_value().map(|(key, call)| (*key, *call));
+            let Some((key, id)) = due.filter(|(key, _)| key.0 <= now) else { return };
+            self.state.timers.borrow_mut().remove(&key);
+            let result = self.run(id, |ctx, state| state.core_function(ctx, "timer")?.call((key.1 as f64,)));
+            self.settle(id, result, false);
+        }
+    }
+
+    /// Time of the next timer.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.state.timers.borrow().first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Runs one callback of a call and all jobs that follow from it.
+    fn run<F>(&mut self, id: CallId, callback: F) -> CallbackResult
+    where
+        F: for<'js> FnOnce(&Ctx<'js>, &State) -> rquickjs::Result<Value<'js>>,
+    {
+        let kind = self.calls.get(&id).copied();
+        self.state.enter(id, kind);
+        self.state.watch.start(self.timeout());
+        let state = &self.state;
+        let result = self.context.with(|ctx| {
+            let value = callback(&ctx, state).and_then(|value| match kind {
+                Some(CallKind::Set) => state.optional_bytes(&ctx, &value),
+                _ => Ok(None),
+            });
+            value.map_err(|error| exception::caught(&ctx, error))
+        });
+        let drained = if result.is_ok() { self.drain() } else { Ok(()) };
+        let rejected = if self.state.watch.is_expired() { Ok(()) } else { self.rejection() };
+        self.state.watch.stop();
+        let mut result = result.and_then(|value| drained.and(rejected).map(|()| value));
+        if let Err(exception) = &mut result {
+            self.name_limit(exception);
+        }
+        result
+    }
+
+    /// Runs jobs until none is left.
+    fn drain(&self) -> Result<(), Box<Exception>> {
+        let runtime = self.context.runtime();
+        while runtime.is_job_pending() {
+            if runtime.execute_pending_job().is_err() && self.state.watch.is_expired() {
+                return Err(exception::with_message("interrupted"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a promise that was rejected and that nobody handles.
+    fn rejection(&self) -> Result<(), Box<Exception>> {
+        if self.state.rejection_count.replace(0) == 0 {
+            return Ok(());
+        }
+        self.context.with(|ctx| {
+            let taken = self.state.core_function(&ctx, "takeRejection").and_then(|take| take.call(()));
+            let reason: Option<Vec<Value<'_>>> = taken.map_err(|error| exception::caught(&ctx, error))?;
+            match reason.as_deref() {
+                Some([reason]) => Err(exception::from_value(reason)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Adds the name of the limit that was reached to an exception.
+    fn name_limit(&mut self, exception: &mut Exception) {
+        if self.state.watch.is_expired() {
+            "js_timeout".clone_into(&mut exception.limit);
+            let limit_ms = self.state.load.settings.timeout_ms;
+            exception.message = format!("the script has used more than {limit_ms} ms of CPU time");
+            self.is_spoiled = true;
+        } else if exception.message == "null" || exception.message.ends_with("out of memory") {
+            // The engine throws `null` if it has no memory even for an exception.
+            if exception.message == "null" {
+                "null: js_memory is used up, or the script has thrown null"
+                    .clone_into(&mut exception.message);
+            }
+            "js_memory".clone_into(&mut exception.limit);
+            self.is_spoiled = true;
+        }
+    }
+
+    /// Ends a call whose last callback has this result, unless something of it is pending.
+    fn settle(&mut self, id: CallId, result: CallbackResult, waits_for_events: bool) {
+        let Some(&kind) = self.calls.get(&id) else { return };
+        let value = match result {
+            Ok(value) => value,
+            Err(exception) => {
+                self.finish(id, Outcome::Exception(*exception));
+                if self.is_spoiled {
+                    self.finish_all();
+                }
+                return;
+            }
+        };
+        let pending_count = self.state.pending_count(id);
+        match kind {
+            CallKind::Set if pending_count > 0 => {
+                let exception = exception::with_message("Error: async operation inside a variable handler");
+                self.finish(id, Outcome::Exception(*exception));
+            }
+            CallKind::Set => {
+                let value = self.state.return_value.take().unwrap_or(value);
+                self.finish(id, Outcome::Value(value.map(Into::into)));
+            }
+            CallKind::HeaderFilter => self.finish(id, Outcome::Value(None)),
+            CallKind::StreamAccess | CallKind::StreamPreread
+                if pending_count == 0
+                    && (self.state.stream_code.get().is_some() || !self.state.is_subscribed(id)) =>
+            {
+                self.finish(id, Outcome::Value(None));
+            }
+            CallKind::StreamAccess | CallKind::StreamPreread => {}
+            CallKind::StreamFilter if self.state.is_subscribed(id) => {}
+            _ if pending_count == 0 && !waits_for_events => self.finish(id, Outcome::Value(None)),
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self, id: CallId, outcome: Outcome) {
+        self.cancel(id);
+        self.finished.push((id, outcome));
+    }
+
+    /// Ends all calls, because their context cannot go on.
+    fn finish_all(&mut self) {
+        for id in self.calls.keys().copied().collect::<Vec<_>>() {
+            let exception = exception::with_message("Error: another call of the request has reached a limit");
+            self.finish(id, Outcome::Exception(*exception));
+        }
+    }
+
+    /// Ends a call without a result.
+    pub(crate) fn cancel(&mut self, id: CallId) {
+        if self.calls.remove(&id).is_none() {
+            return;
+        }
+        self.state.forget(id);
+        self.context.with(|ctx| {
+            let ended: rquickjs::Result<()> =
+                self.state.core_function(&ctx, "end").and_then(|end| end.call((id as f64,)));
+            if ended.is_err() {
+                let _ = ctx.catch();
+            }
+        });
+    }
+
+    /// Calls that have ended since the last time.
+    pub(crate) fn take_finished(&mut self) -> Vec<(CallId, Outcome)> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Calls that are running.
+    pub(crate) fn running(&self) -> impl Iterator<Item = CallId> {
+        self.calls.keys().copied()
+    }
+
+    /// Makes the context ready for another request. Returns false if it is not used again.
+    pub(crate) fn reset(&mut self) -> bool {
+        for id in self.calls.keys().copied().collect::<Vec<_>>() {
+            self.cancel(id);
+        }
+        self.finished.clear();
+        if self.is_spoiled {
+            return false;
+        }
+        let result = self.run(0, |ctx, state| state.core_function(ctx, "reset")?.call(()));
+        self.state.reset();
+        result.is_ok() && !self.is_spoiled
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        // Values of a context may not outlive it.
+        self.state.core.take();
+        self.state.main.take();
+    }
+}
+
+fn load_failure(message: &str) -> LoadError {
+    LoadError::Exception { file: String::new(), line: 0, column: 0, message: message.to_owned() }
+}
+
+/// A context with its limits and its loader, before anything is evaluated.
+fn new_context(state: &Rc<State>) -> rquickjs::Result<Context> {
+    let runtime = Runtime::new()?;
+    let memory_size = usize::try_from(state.load.settings.memory_size).unwrap_or(usize::MAX);
+    runtime.set_memory_limit(memory_size);
+    runtime.set_max_stack_size(STACK_SIZE);
+    runtime.set_gc_threshold(COLLECT_SIZE.min(memory_size / 4));
+    let watch = Rc::clone(&state.watch);
+    runtime.set_interrupt_handler(Some(Box::new(move || watch.interrupts())));
+    let owner = Rc::downgrade(state);
+    runtime.set_host_promise_rejection_tracker(Some(Box::new(move |ctx, promise, reason, is_handled| {
+        if let Some(state) = owner.upgrade() {
+            track_rejection(&ctx, &state, promise, reason, is_handled);
+        }
+    })));
+    runtime.set_loader(ModuleResolver(Rc::clone(state)), ModuleLoader(Rc::clone(&state.load)));
+    Context::full(&runtime)
+}
+
+/// Remembers a rejected promise until somebody handles it.
+fn track_rejection<'js>(
+    ctx: &Ctx<'js>,
+    state: &State,
+    promise: Value<'js>,
+    reason: Value<'js>,
+    is_handled: bool,
+) {
+    state.rejection_count.set(state.rejection_count.get() + 1);
+    let tracked: rquickjs::Result<()> = state
+        .core_function(ctx, "rejected")
+        .and_then(|rejected| rejected.call((promise, reason, is_handled.into_js(ctx)?)));
+    if matches!(tracked, Err(Error::Exception)) {
+        let _ = ctx.catch();
+    }
+}

@@ -1,0 +1,107 @@
+//! Limits, against the program itself: whatever a script does, its call or its process ends in time.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tw_script::{CallKind, Outcome, ProcessMessage, Settings};
+
+use crate::host::{Host, no_answer, request, settings};
+
+/// A process of the program, which ends with this value.
+struct Program {
+    host: Host,
+    child: Child,
+}
+
+impl Program {
+    fn start(source: &str) -> Self {
+        Self::start_with(source, settings())
+    }
+
+    fn start_with(source: &str, settings: Settings) -> Self {
+        let (mut host, socket) = Host::pair();
+        let child = Command::new(env!("CARGO_BIN_EXE_tailwater-scripts"))
+            .args(["serve", "0"])
+            .stdin(Stdio::from(socket))
+            .spawn()
+            .unwrap();
+        assert!(matches!(host.receive(), Some(ProcessMessage::Hello { .. })));
+        host.load_with(source, &[], settings).unwrap();
+        Self { host, child }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time in which a call has to end: `js_timeout`, and room for a machine that does other things, too.
+const LATEST: Duration = Duration::from_secs(5);
+
+#[test]
+fn endless_loops_are_interrupted() {
+    let source = "export default { loop() { for (;;); }, async jobs() { for (;;) { await null; } }, caught() { try { for (;;); } catch { for (;;); } },
+        sort() { for (;;) { Array.from({ length: 1000 }, (_, i) => -i).sort((a, b) => a - b); } }, regex() { /^(a+)+$/.test('a'.repeat(40) + 'b'); },
+        fine() { return 'fine'; } }";
+    let mut program = Program::start(source);
+    for name in ["loop", "jobs", "caught", "sort", "regex"] {
+        let start = Instant::now();
+        let ended = program.host.content(&format!("test.{name}"));
+        assert_eq!(ended.exception().limit, "js_timeout", "{name}");
+        assert!(start.elapsed() < LATEST, "{name}: {:?}", start.elapsed());
+        let outcome = program.host.run(CallKind::Set, "test.fine", &mut no_answer).outcome;
+        assert_eq!(outcome, Some(Outcome::Value(Some(b"fine".to_vec().into()))), "after {name}");
+    }
+}
+
+#[test]
+fn memory_is_limited() {
+    let source = "export default { strings() { let s = 'x'; for (;;) { s += s; } }, list() { const l = []; for (;;) { l.push(new Uint8Array(1e5)); } },
+        repeat() { 'x'.repeat(1e9); }, buffer() { Buffer.alloc(1e9); }, rejections() { for (;;) { Promise.reject(new Error('x'.repeat(99))); } }, objects() { const l = []; for (;;) { l.push({ a: [1, 2, 3] }); } },
+        fine() { return 'fine'; } }";
+    let mut program = Program::start_with(source, Settings { timeout_ms: 20_000, ..settings() });
+    for name in ["strings", "list", "repeat", "buffer", "objects", "rejections"] {
+        let ended = program.host.content(&format!("test.{name}"));
+        let exception = ended.exception();
+        assert!(
+            exception.limit == "js_memory" || exception.message.contains("string too long"),
+            "{name}: {exception:?}"
+        );
+        let outcome = program.host.run(CallKind::Set, "test.fine", &mut no_answer).outcome;
+        assert_eq!(outcome, Some(Outcome::Value(Some(b"fine".to_vec().into()))), "after {name}");
+    }
+}
+
+#[test]
+fn recursion_is_limited() {
+    let source = "export default { f() { const g = () => g(); g(); }, json() { let a = []; for (let i = 0; i < 1e5; i++) { a = [a]; } JSON.stringify(a); },
+        parse() { JSON.parse('['.repeat(1e5)); } }";
+    let mut program = Program::start(source);
+    for name in ["f", "json", "parse"] {
+        let ended = program.host.content(&format!("test.{name}"));
+        assert!(matches!(ended.outcome, Some(Outcome::Exception(_))), "{name}: {ended:?}");
+    }
+}
+
+#[test]
+fn operations_and_timers_are_limited() {
+    let source = "export default { timers() { for (;;) { setTimeout(() => 1, 1e6); } }, subrequests(r) { for (;;) { r.subrequest('/'); } } }";
+    let mut host = Host::in_thread();
+    host.load_with(source, &[], Settings { timeout_ms: 20_000, ..settings() }).unwrap();
+    assert_eq!(host.content("test.timers").exception().message, "RangeError: too many timers");
+    let call = host.start(CallKind::Content, "test.subrequests", 0, request());
+    let mut count = 0;
+    let exception = loop {
+        match host.receive() {
+            Some(ProcessMessage::Operation { .. }) => count += 1,
+            Some(ProcessMessage::Done { call: of, outcome: Outcome::Exception(exception) }) if of == call => {
+                break exception;
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((count, exception.message.as_str()), (1024, "RangeError: too many pending operations"));
+}
