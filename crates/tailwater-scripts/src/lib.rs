@@ -8,6 +8,7 @@
 //! link       the socket of one loop
 //! watch      CPU time of callbacks
 //! serve      the process: sockets and timers
+//! sandbox    rights that the process gives up before the first script
 //! ```
 //! A context is a QuickJS runtime of its own, so that its memory has a limit of its own. It serves one request at a time and is used again
 //! afterwards (`js_context_reuse`). A script that asks something that JavaScript answers at once, such as a variable, makes the process wait
@@ -18,13 +19,14 @@ mod exception;
 mod link;
 mod native;
 mod realm;
+mod sandbox;
 mod serve;
 mod session;
 mod state;
 mod watch;
 
 pub use console::run_file;
-pub use serve::{check, serve};
+pub use serve::{check, serve, serve_confined};
 
 tw_base::limits! {
     /// Limits of the script process.
@@ -33,4 +35,6 @@ tw_base::limits! {
     use state::LIMITS;
     use session::LIMITS;
     use realm::LIMITS;
+    use watch::LIMITS;
+    use sandbox::LIMITS;
 }

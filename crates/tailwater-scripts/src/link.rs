@@ -9,6 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tw_script::{
     CallId, FrameError, FrameReader, HostMessage, OperationError, ProcessMessage, Reply, Token, encode,
 };
+use tw_sys::cpu_limit::while_writing;
 
 /// Bytes that are collected before they are written although a callback still runs.
 const FLUSH_SIZE: usize = 64 << 10;
@@ -19,6 +20,10 @@ const READ_SIZE: usize = 64 << 10;
 pub(crate) trait Link {
     /// Sends a message, at the latest when the callback has returned.
     fn send(&self, message: &ProcessMessage) -> Result<(), FrameError>;
+    /// Socket for the last words of the process.
+    fn overrun_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Waits for the answer to an operation.
     fn wait(&self, call: CallId, token: Token) -> Result<Reply, OperationError>;
     /// A number for an operation that none has had.
@@ -88,7 +93,13 @@ impl SocketLink {
     /// Writes everything that was sent.
     pub(crate) fn flush(&self) {
         let mut outbox = self.outbox.borrow_mut();
-        let mut rest = outbox.as_slice();
+        while_writing(|| self.write(&outbox));
+        outbox.clear();
+        outbox.shrink_to(FLUSH_SIZE);
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut rest = bytes;
         while !rest.is_empty() && !self.is_closed.get() {
             match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
                 Ok(size) => rest = rest.get(size..).unwrap_or_default(),
@@ -96,8 +107,6 @@ impl SocketLink {
                 Err(_) => self.is_closed.set(true),
             }
         }
-        outbox.clear();
-        outbox.shrink_to(FLUSH_SIZE);
     }
 
     /// Takes the answer to an operation out of the inbox.
@@ -120,6 +129,10 @@ impl SocketLink {
 }
 
 impl Link for SocketLink {
+    fn overrun_socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
     fn send(&self, message: &ProcessMessage) -> Result<(), FrameError> {
         encode(message, &mut self.outbox.borrow_mut())?;
         if self.outbox.borrow().len() > FLUSH_SIZE {

@@ -36,7 +36,7 @@ fn serve(numbers: &[&str]) -> Result<(), String> {
         socket.map_err(|error| format!("descriptor {number}: {error}"))
     };
     let sockets = numbers.iter().map(socket).collect::<Result<_, _>>()?;
-    tailwater_scripts::serve(sockets).map_err(|error| error.to_string())
+    tailwater_scripts::serve_confined(sockets).map_err(|error| error.to_string())
 }
 
 #[expect(clippy::print_stderr, reason = "a program says on standard error why it ends")]

@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_script::{FrameReader, HostMessage, PROTOCOL, ProcessMessage, encode};
+use tw_sys::cpu_limit::CpuLimit;
 
 use crate::link::{Link, SocketLink};
 use crate::realm::Realm;
+use crate::sandbox;
 use crate::session::Session;
 use crate::watch::Watch;
 
@@ -24,7 +26,22 @@ struct Peer {
 /// # Errors
 /// The kernel refuses to wait for sockets.
 pub fn serve(sockets: Vec<OwnedFd>) -> io::Result<()> {
-    let watch = Rc::new(Watch::default());
+    serve_with(sockets, Watch::default())
+}
+
+/// Serves loops as [`serve`] does, in a process that gives up all rights first, and that ends itself if a callback cannot be
+/// interrupted.
+///
+/// # Errors
+/// The kernel refuses to restrict the process or to wait for sockets.
+pub fn serve_confined(sockets: Vec<OwnedFd>) -> io::Result<()> {
+    let timer = CpuLimit::new()?;
+    sandbox::enter()?;
+    serve_with(sockets, Watch::with_timer(timer))
+}
+
+fn serve_with(sockets: Vec<OwnedFd>, watch: Watch) -> io::Result<()> {
+    let watch = Rc::new(watch);
     let mut peers: Vec<Peer> = sockets.into_iter().map(|socket| greet(socket, &watch)).collect();
     while !peers.is_empty() {
         for index in wait(&peers)? {

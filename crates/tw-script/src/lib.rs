@@ -6,6 +6,7 @@
 //! process    messages of the script process: operations, effects, results
 //! snapshot   the part of a request or session that a call brings along
 //! operation  questions of a script, which the host answers
+//! file       commands of `fs`
 //! effect     changes that a script makes, without an answer
 //! ```
 //! A script process may be under an attacker's control. Its messages are decoded within named limits, and none of them can panic. The
@@ -29,6 +30,7 @@
 
 mod bounded;
 mod effect;
+mod file;
 mod frame;
 mod host;
 mod operation;
@@ -36,14 +38,15 @@ mod process;
 mod snapshot;
 
 pub use effect::{Effect, LogLevel};
+pub use file::{FileCommand, FileEntry, FileError, FileKind, FileStatus, FileValue};
 pub use frame::{FrameError, FrameReader, encode};
 pub use host::{
     Call, CallKind, ContextId, Dictionary, DictionaryType, Environment, Event, HostMessage, Import, Load,
     Module, ScriptId, Settings, Source,
 };
 pub use operation::{
-    DictionaryCommand, DictionaryValue, FetchRequest, FetchResponse, FileCommand, FileEntry, FileError,
-    FileKind, FileStatus, FileValue, Operation, OperationError, Reply, Subject, Subresponse,
+    DictionaryCommand, DictionaryValue, FetchRequest, FetchResponse, Operation, OperationError, Reply,
+    Subject, Subresponse,
 };
 pub use process::{CallId, Exception, LoadError, Outcome, Overrun, ProcessMessage, Token};
 /// Bytes in a message: values of the server need not be UTF-8.

@@ -1,6 +1,7 @@
 //! Calls of the kernel and of the allocator that no safe library offers. The only crate with unsafe code:
 //! each block is one call with a SAFETY line, and everything public is safe to use in any order.
 
+pub mod cpu_limit;
 pub mod daemon;
 pub mod datagram;
 pub mod epoll;

@@ -103,6 +103,42 @@ pub fn never() -> impl Iterator<Item = i64> {
     NEVER.iter().chain(NEVER_OLD).map(|(number, _)| *number).chain(others.iter().copied())
 }
 
+// All that a script process needs once it serves, beside memory that is not executable.
+const SCRIPT: &[i64] = &[
+    SYS_brk,
+    SYS_clock_gettime,
+    SYS_close,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_futex,
+    SYS_getpid,
+    SYS_getrandom,
+    SYS_gettid,
+    SYS_gettimeofday,
+    SYS_madvise,
+    SYS_mremap,
+    SYS_munmap,
+    SYS_ppoll,
+    SYS_read,
+    SYS_recvfrom,
+    SYS_restart_syscall,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sched_yield,
+    SYS_sendto,
+    SYS_sigaltstack,
+    libc::SYS_timer_delete,
+    libc::SYS_timer_settime,
+    SYS_write,
+    SYS_writev,
+];
+
+/// System calls of a script process: its sockets, its memory, its clocks and its end.
+pub fn script() -> impl Iterator<Item = i64> {
+    SCRIPT.iter().copied()
+}
+
 /// Newer architectures never had the calls that `openat`, `epoll_pwait` and their like replaced.
 #[cfg(not(target_arch = "x86_64"))]
 static OLD: &[(i64, &str)] = &[];

@@ -110,8 +110,10 @@
             }
             return typeof value === 'function' ? value : undefined;
         },
-        position(fn) {
-            return [fn.name, fn.fileName, fn.lineNumber];
+        // Line and file of the definition of a function.
+        place(path) {
+            const fn = core.find(path);
+            return typeof fn?.fileName === 'string' ? `${fn.lineNumber >>> 0}:${fn.fileName}` : undefined;
         },
         deliver(token, isDone, value) {
             const promise = pending.get(token);

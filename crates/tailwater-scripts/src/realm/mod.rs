@@ -1,5 +1,6 @@
 //! A context: modules, and the calls of the request that it serves.
 
+mod callback;
 mod modules;
 
 use std::collections::HashMap;
@@ -40,10 +41,19 @@ const COLLECT_SIZE: usize = 1 << 20;
 pub(crate) struct Realm {
     state: Rc<State>,
     context: Context,
-    calls: HashMap<CallId, CallKind>,
+    calls: HashMap<CallId, RunningCall>,
+    /// Places of the definitions of functions, by their words in the configuration.
+    places: HashMap<String, (String, u32)>,
     finished: Vec<(CallId, Outcome)>,
     /// Set if a limit was reached: the context is not used again.
     is_spoiled: bool,
+}
+
+/// A call that has not ended.
+struct RunningCall {
+    kind: CallKind,
+    /// Word of the configuration for its function.
+    function: String,
 }
 
 /// Outcome of one callback: the value of the function, if the call is one for a value.
@@ -54,7 +64,14 @@ impl Realm {
     pub(crate) fn new(load: &Rc<Load>, link: &Rc<dyn Link>, watch: &Rc<Watch>) -> Result<Self, LoadError> {
         let state = Rc::new(State::new(Rc::clone(link), Rc::clone(load), Rc::clone(watch)));
         let context = new_context(&state).map_err(|error| load_failure(&error.to_string()))?;
-        let realm = Self { state, context, calls: HashMap::new(), finished: Vec::new(), is_spoiled: false };
+        let realm = Self {
+            state,
+            context,
+            calls: HashMap::new(),
+            places: HashMap::new(),
+            finished: Vec::new(),
+            is_spoiled: false,
+        };
         realm.load()?;
         Ok(realm)
     }
@@ -62,7 +79,7 @@ impl Realm {
     /// Evaluates the API and the modules.
     fn load(&self) -> Result<(), LoadError> {
         let limit = self.timeout().max(LOAD_TIME_MAX);
-        self.state.watch.start(limit);
+        self.watch(0, limit);
         let result = self.context.with(|ctx| {
             let evaluated = self.evaluate(&ctx);
             evaluated.map_err(|error| exception::caught(&ctx, error))
@@ -113,10 +130,15 @@ impl Realm {
         Duration::from_millis(self.state.load.settings.timeout_ms.into())
     }
 
+    fn kind(&self, id: CallId) -> Option<CallKind> {
+        self.calls.get(&id).map(|call| call.kind)
+    }
+
     /// Starts a call.
     pub(crate) fn start(&mut self, call: Call) {
         let Call { call: id, kind, function, snapshot, .. } = call;
-        self.calls.insert(id, kind);
+        self.calls.insert(id, RunningCall { kind, function: function.clone() });
+        self.find_place(&function);
         self.state.begin(id, kind, snapshot);
         let is_filter = matches!(kind, CallKind::BodyFilter | CallKind::BodyBufferFilter);
         let result = self.run(id, |ctx, state| {
@@ -133,7 +155,7 @@ impl Realm {
     /// Runs the callback of an event. Returns false if the call is not running.
     pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
         let id = event.call;
-        let Some(&kind) = self.calls.get(&id) else { return false };
+        let Some(kind) = self.kind(id) else { return false };
         let result = self.run(id, |ctx, state| {
             let data = bytes::array(ctx, &event.data)?;
             let arguments = (id as f64, data, event.is_last, event.from_client);
@@ -173,79 +195,9 @@ impl Realm {
         self.state.timers.borrow().first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Runs one callback of a call and all jobs that follow from it.
-    fn run<F>(&mut self, id: CallId, callback: F) -> CallbackResult
-    where
-        F: for<'js> FnOnce(&Ctx<'js>, &State) -> rquickjs::Result<Value<'js>>,
-    {
-        let kind = self.calls.get(&id).copied();
-        self.state.enter(id, kind);
-        self.state.watch.start(self.timeout());
-        let state = &self.state;
-        let result = self.context.with(|ctx| {
-            let value = callback(&ctx, state).and_then(|value| match kind {
-                Some(CallKind::Set) => state.optional_bytes(&ctx, &value),
-                _ => Ok(None),
-            });
-            value.map_err(|error| exception::caught(&ctx, error))
-        });
-        let drained = if result.is_ok() { self.drain() } else { Ok(()) };
-        let rejected = if self.state.watch.is_expired() { Ok(()) } else { self.rejection() };
-        self.state.watch.stop();
-        let mut result = result.and_then(|value| drained.and(rejected).map(|()| value));
-        if let Err(exception) = &mut result {
-            self.name_limit(exception);
-        }
-        result
-    }
-
-    /// Runs jobs until none is left.
-    fn drain(&self) -> Result<(), Box<Exception>> {
-        let runtime = self.context.runtime();
-        while runtime.is_job_pending() {
-            if runtime.execute_pending_job().is_err() && self.state.watch.is_expired() {
-                return Err(exception::with_message("interrupted"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a promise that was rejected and that nobody handles.
-    fn rejection(&self) -> Result<(), Box<Exception>> {
-        if self.state.rejection_count.replace(0) == 0 {
-            return Ok(());
-        }
-        self.context.with(|ctx| {
-            let taken = self.state.core_function(&ctx, "takeRejection").and_then(|take| take.call(()));
-            let reason: Option<Vec<Value<'_>>> = taken.map_err(|error| exception::caught(&ctx, error))?;
-            match reason.as_deref() {
-                Some([reason]) => Err(exception::from_value(reason)),
-                _ => Ok(()),
-            }
-        })
-    }
-
-    /// Adds the name of the limit that was reached to an exception.
-    fn name_limit(&mut self, exception: &mut Exception) {
-        if self.state.watch.is_expired() {
-            "js_timeout".clone_into(&mut exception.limit);
-            let limit_ms = self.state.load.settings.timeout_ms;
-            exception.message = format!("the script has used more than {limit_ms} ms of CPU time");
-            self.is_spoiled = true;
-        } else if exception.message == "null" || exception.message.ends_with("out of memory") {
-            // The engine throws `null` if it has no memory even for an exception.
-            if exception.message == "null" {
-                "null: js_memory is used up, or the script has thrown null"
-                    .clone_into(&mut exception.message);
-            }
-            "js_memory".clone_into(&mut exception.limit);
-            self.is_spoiled = true;
-        }
-    }
-
     /// Ends a call whose last callback has this result, unless something of it is pending.
     fn settle(&mut self, id: CallId, result: CallbackResult, waits_for_events: bool) {
-        let Some(&kind) = self.calls.get(&id) else { return };
+        let Some(kind) = self.kind(id) else { return };
         let value = match result {
             Ok(value) => value,
             Err(exception) => {

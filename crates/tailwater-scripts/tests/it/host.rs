@@ -106,6 +106,14 @@ impl Host {
         }
     }
 
+    /// Returns whether no byte arrives in this time.
+    pub(crate) fn is_silent_for(&mut self, time: Duration) -> bool {
+        self.socket.set_read_timeout(Some(time)).unwrap();
+        let result = self.socket.read(&mut [0]);
+        self.socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        result.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Loads one module, named `test`.
     pub(crate) fn load(&mut self, source: &str) -> Result<(), LoadError> {
         self.load_with(source, &[], settings())

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tw_script::{CallKind, Outcome, ProcessMessage, Settings};
+use tw_script::{CallKind, HostMessage, Outcome, Overrun, ProcessMessage, Reply, Settings};
 
 use crate::host::{Host, no_answer, request, settings};
 
@@ -55,6 +55,59 @@ fn endless_loops_are_interrupted() {
         let outcome = program.host.run(CallKind::Set, "test.fine", &mut no_answer).outcome;
         assert_eq!(outcome, Some(Outcome::Value(Some(b"fine".to_vec().into()))), "after {name}");
     }
+}
+
+#[test]
+fn native_functions_that_cannot_be_interrupted_end_the_process() {
+    let source = "export default {\n  repeat() { for (;;) 'x'.repeat(1e6); },\n  parse() { const s = '[' + '1,'.repeat(2e5) + '1]'; for (;;) JSON.parse(s); },\n
+  fill() { const a = new Uint8Array(4e6); for (;;) a.fill(1); } }";
+    for (name, line) in [("repeat", 2), ("parse", 3), ("fill", 5)] {
+        let mut program = Program::start(source);
+        let start = Instant::now();
+        let call = program.host.start(CallKind::Content, &format!("test.{name}"), 0, request());
+        let message = program.host.receive();
+        assert!(start.elapsed() < LATEST, "{name}: {:?}", start.elapsed());
+        match message {
+            Some(ProcessMessage::Overrun(overrun)) => {
+                let function = format!("test.{name}");
+                let file = "/js/test.js".to_owned();
+                assert_eq!(overrun, Overrun { call, script: 1, function, file, line });
+                assert_eq!(program.host.receive(), None, "{name}");
+                assert_eq!(program.child.wait().unwrap().code(), Some(124));
+            }
+            // The engine may have been asked in time.
+            Some(ProcessMessage::Done { outcome: Outcome::Exception(exception), .. }) => {
+                assert_eq!(exception.limit, "js_timeout");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn waiting_for_an_answer_takes_no_cpu_time() {
+    let mut program = Program::start("export default { f(r) { return r.variables.a; } }");
+    let call = program.host.start(CallKind::Set, "test.f", 0, request());
+    let Some(ProcessMessage::Operation { token, .. }) = program.host.receive() else { panic!() };
+    // Longer than `js_timeout`: nothing happens in this time.
+    assert!(program.host.is_silent_for(Duration::from_millis(300)));
+    let result = Ok(Reply::Value(Some(b"late".to_vec().into())));
+    program.host.send(&HostMessage::Reply { call, token, result });
+    let outcome = program.host.finish(call, &mut no_answer).outcome;
+    assert_eq!(outcome, Some(Outcome::Value(Some(b"late".to_vec().into()))));
+}
+
+#[test]
+fn process_has_no_rights() {
+    let program = Program::start("export default { f() {} }");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.child.id())).unwrap();
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    assert_eq!(
+        (value("Seccomp:"), value("NoNewPrivs:"), value("Threads:")),
+        (Some("2"), Some("1"), Some("1"))
+    );
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.child.id())).unwrap();
+    assert!(limits.lines().any(|line| line.starts_with("Max file size") && line.contains(" 0 ")), "{limits}");
 }
 
 #[test]
