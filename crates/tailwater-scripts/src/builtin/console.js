@@ -32,7 +32,7 @@
         timeLog(label = 'default') {
             const name = core.text(label);
             const start = timers.get(name);
-            host.log(1, start === undefined ? `Timer "${name}" doesn’t exist.` : `${name}: ${(host.now() - start).toFixed(6)}ms`);
+            host.log(1, start === undefined ? `Timer "${name}" doesn't exist.` : `${name}: ${(host.now() - start).toFixed(6)}ms`);
         },
         timeEnd(label = 'default') {
             const name = core.text(label);

@@ -5,7 +5,7 @@
     const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
     const CACHES = ['default', 'no-store', 'reload', 'no-cache', 'force-cache', 'only-if-cached'];
     const CREDENTIALS = ['same-origin', 'include', 'omit'];
-    const MODES = ['no-cors', 'same-origin', 'cors'];
+    const MODES = ['no-cors', 'same-origin', 'cors', 'navigate', 'websocket'];
 
     function checkName(name) {
         const text = core.text(name);
@@ -16,8 +16,8 @@
     }
 
     function checkValue(value) {
-        const text = core.text(value).replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '');
-        if (/[\0\r\n]/.test(text)) {
+        const text = core.text(value).replace(/^[ \t]+|[ \t]+$/g, '');
+        if (/[\0-\x08\x0a-\x1f\x7f]/.test(text)) {
             throw new TypeError('invalid header value');
         }
         return text;
@@ -37,7 +37,7 @@
             const pairs = init instanceof Headers ? init.#list : Array.isArray(init) ? init : Object.keys(init).map((key) => [key, init[key]]);
             for (const pair of pairs) {
                 if (!Array.isArray(pair) || pair.length !== 2) {
-                    throw new TypeError('header does not contain exactly two elements');
+                    throw new TypeError('header does not contain exactly two items');
                 }
                 for (const value of Array.isArray(pair[1]) ? pair[1] : [pair[1]]) {
                     this.append(pair[0], value);
@@ -51,19 +51,50 @@
         static pairs(headers) { return headers.#list; }
 
         get [Symbol.toStringTag]() { return 'Headers'; }
-        #write() {
-            if (this.#isImmutable) {
+        static #of(object) {
+            if (typeof object !== 'object' || object === null || !(#list in object)) {
+                throw new TypeError('"this" is not fetch headers object');
+            }
+            return object;
+        }
+        static #change(object) {
+            if (Headers.#of(object).#isImmutable) {
                 throw new TypeError('cannot modify immutable object');
             }
         }
+        // Each header is a property, too.
+        #show(name) {
+            for (const key of [name, name.toLowerCase()]) {
+                if (!(key in this)) {
+                    Object.defineProperty(this, key, {
+                        get() { return this.get(name) ?? undefined; },
+                        enumerable: key === name,
+                        configurable: true,
+                    });
+                }
+            }
+        }
         append(name, value) {
-            this.#write();
-            this.#list.push([checkName(name), checkValue(value)]);
+            Headers.#change(this);
+            const key = checkName(name);
+            const known = this.#list.find((pair) => pair[0].toLowerCase() === key.toLowerCase());
+            this.#list.push([known ? known[0] : key, checkValue(value)]);
+            if (!known) {
+                this.#show(key);
+            }
         }
         delete(name) {
-            this.#write();
+            Headers.#change(this);
             const key = checkName(name).toLowerCase();
+            const removed = this.#list.find((pair) => pair[0].toLowerCase() === key);
             this.#list = this.#list.filter((pair) => pair[0].toLowerCase() !== key);
+            if (removed) {
+                for (const shown of new Set([removed[0], key])) {
+                    if (Object.hasOwn(this, shown)) {
+                        delete this[shown];
+                    }
+                }
+            }
         }
         get(name) {
             const values = this.getAll(name);
@@ -71,27 +102,30 @@
         }
         getAll(name) {
             const key = core.text(name).toLowerCase();
-            return this.#list.filter((pair) => pair[0].toLowerCase() === key).map((pair) => pair[1]);
+            return Headers.#of(this).#list.filter((pair) => pair[0].toLowerCase() === key).map((pair) => pair[1]);
         }
         has(name) { return this.getAll(name).length > 0; }
         set(name, value) {
-            this.#write();
+            Headers.#change(this);
+            const key = checkName(name);
             const text = checkValue(value);
-            const at = this.#list.findIndex((pair) => pair[0].toLowerCase() === checkName(name).toLowerCase());
+            const at = this.#list.findIndex((pair) => pair[0].toLowerCase() === key.toLowerCase());
             if (at < 0) {
-                this.append(name, text);
+                this.append(key, text);
                 return;
             }
             const kept = this.#list[at][0];
             const rest = this.#list.slice(at).filter((pair) => pair[0].toLowerCase() !== kept.toLowerCase());
             this.#list = [...this.#list.slice(0, at), [kept, text], ...rest];
         }
-        forEach(callback, thisArgument) {
+        // As in njs, the callback gets the name first.
+        forEach(callback) {
+            const headers = Headers.#of(this);
             if (typeof callback !== 'function') {
                 throw new TypeError('"callback" is not a function');
             }
-            for (const name of new Set(this.#list.map((pair) => pair[0]))) {
-                callback.call(thisArgument, this.get(name), name, this);
+            for (const name of [...new Set(headers.#list.map((pair) => pair[0]))].sort()) {
+                callback(name, headers.get(name));
             }
         }
     }
@@ -135,8 +169,8 @@
 
     function checkMethod(value) {
         const method = core.text(value);
-        if (method === '' || !NAME.test(method)) {
-            throw new TypeError('invalid method');
+        if (method === '' || /[\0-\x20\x7f]/.test(method)) {
+            throw new TypeError('invalid Request method');
         }
         const upper = method.toUpperCase();
         if (['CONNECT', 'TRACE', 'TRACK'].includes(upper)) {
@@ -160,14 +194,12 @@
             const from = input instanceof Request ? input : undefined;
             const method = options?.method === undefined ? from?.method ?? 'GET' : checkMethod(options.method);
             const body = options?.body === undefined ? from && Body.bytes(from) : bodyBytes(options.body);
-            if (body !== undefined && (method === 'GET' || method === 'HEAD')) {
-                throw new TypeError(`Request body incompatible with GET or HEAD`);
-            }
             super(body);
-            this.#url = from ? from.url : (core.isBinary(input) ? host.decode(core.view(input)) : core.text(input)).trim();
+            this.#url = from ? from.url : (core.isBinary(input) ? host.decode(core.view(input)) : core.text(input))
+                .replace(/^[\0-\x20]+|[\0-\x20]+$/g, '');
             if (!from && !/^https?:\/\/[^/?#]/i.test(this.#url)) {
                 throw new TypeError(/^[a-z][a-z0-9+.-]*:/i.test(this.#url) ? 'unsupported URL schema (only http or https are supported)'
-                    : `invalid url`);
+                    : 'invalid url');
             }
             this.#method = method;
             this.#headers = new Headers(options?.headers ?? from?.headers);

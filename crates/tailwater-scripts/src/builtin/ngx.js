@@ -48,10 +48,10 @@
         #value(value) {
             if (this.#type === 'number') {
                 if (typeof value !== 'number') {
-                    throw new TypeError('value should be a number');
+                    throw new TypeError('number value is expected');
                 }
             } else if (typeof value !== 'string') {
-                throw new TypeError('value should be a string');
+                throw new TypeError('string value is expected');
             }
             return value;
         }

@@ -9,6 +9,7 @@ mod response;
 mod setting;
 mod text;
 mod value;
+mod webcrypto;
 
 use std::rc::Rc;
 
@@ -27,5 +28,6 @@ pub(crate) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<O
     setting::install(ctx, &object, state)?;
     text::install(ctx, &object, state)?;
     digest::install(ctx, &object, state)?;
+    webcrypto::install(ctx, &object, state)?;
     Ok(object)
 }

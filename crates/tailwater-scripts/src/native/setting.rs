@@ -39,6 +39,7 @@ const PARTS: &[(&str, &str)] = &[
     ("querystring", include_str!("../builtin/querystring.js")),
     ("request", include_str!("../builtin/request.js")),
     ("stream", include_str!("../builtin/stream.js")),
+    ("webcrypto", include_str!("../builtin/webcrypto.js")),
 ];
 
 /// Modules that scripts import by a name without a path.

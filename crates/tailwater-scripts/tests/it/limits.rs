@@ -111,6 +111,15 @@ fn process_has_no_rights() {
 }
 
 #[test]
+fn confined_process_has_random_numbers_dates_and_keys() {
+    let source = "export default { async f(r) { const key = await crypto.subtle.generateKey('Ed25519', true, ['sign']);
+        r.return(200, [crypto.getRandomValues(new Uint8Array(4)).length, new Date(0).getTime(), isNaN(new Date().getHours()), key.privateKey.type,
+        Math.random() < 1].join()); } }";
+    let mut program = Program::start(source);
+    assert_eq!(program.host.content("test.f").text(), "4,0,false,private,true");
+}
+
+#[test]
 fn memory_is_limited() {
     let source = "export default { strings() { let s = 'x'; for (;;) { s += s; } }, list() { const l = []; for (;;) { l.push(new Uint8Array(1e5)); } },
         repeat() { 'x'.repeat(1e9); }, buffer() { Buffer.alloc(1e9); }, rejections() { for (;;) { Promise.reject(new Error('x'.repeat(99))); } }, objects() { const l = []; for (;;) { l.push({ a: [1, 2, 3] }); } },

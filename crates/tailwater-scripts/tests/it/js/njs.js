@@ -14,8 +14,8 @@ function environment() {
     equal(Object.prototype.toString.call(ngx), '[object ngx]');
 }
 function values_are_checked() {
-    throws(() => ngx.shared.numbers.set('a', 'b'), 'should be a number');
-    throws(() => ngx.shared.strings.set('a', 1), 'should be a string');
+    throws(() => ngx.shared.numbers.set('a', 'b'), 'number value is expected');
+    throws(() => ngx.shared.strings.set('a', 1), 'string value is expected');
     throws(() => ngx.shared.strings.incr('a', 1), 'not a number dict');
     throws(() => ngx.shared.numbers.ttl('a'), 'must be declared with timeout');
     throws(() => ngx.shared.strings.set('a', 'b', 0), 'greater than or equal to 1');

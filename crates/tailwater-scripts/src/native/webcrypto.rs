@@ -1,0 +1,358 @@
+//! Native functions of WebCrypto (`crypto.subtle`): ciphers, key derivation, signatures and random bytes.
+
+use std::num::NonZeroU32;
+use std::rc::Rc;
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::cipher::{
+    self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, PaddedBlockDecryptingKey,
+    PaddedBlockEncryptingKey, UnboundCipherKey,
+};
+use aws_lc_rs::iv::FixedLength;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{
+    OAEP_SHA1_MGF1SHA1, OAEP_SHA256_MGF1SHA256, OAEP_SHA384_MGF1SHA384, OAEP_SHA512_MGF1SHA512,
+    OaepAlgorithm, OaepPrivateDecryptingKey, OaepPublicEncryptingKey, PrivateDecryptingKey,
+    PublicEncryptingKey,
+};
+use aws_lc_rs::signature::{
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaKeyPair, RsaSignatureEncoding,
+    UnparsedPublicKey, VerificationAlgorithm,
+};
+use aws_lc_rs::{constant_time, hkdf, pbkdf2, rand};
+use rquickjs::{Ctx, Exception, Object, Value};
+
+use super::bytes;
+use super::function::natives;
+use crate::state::State;
+
+/// Size of a random buffer, and of derived bits, in bytes.
+const DERIVED_SIZE_MAX: usize = 65_536;
+/// Bytes of the tag of AES-GCM.
+const TAG_SIZE: usize = 16;
+
+/// An operation that the library refuses; WebCrypto says nothing else about it.
+struct Refused;
+
+impl<T: std::error::Error> From<T> for Refused {
+    fn from(_: T) -> Self {
+        Self
+    }
+}
+
+pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rquickjs::Result<()> {
+    natives! { 'js, ctx, object, state;
+        random_bytes(size: usize);
+        is_equal(a: Value<'js>, b: Value<'js>);
+        cipher(mode: String, is_encrypted: bool, key: Value<'js>, iv: Value<'js>, data: Value<'js>, aad: Value<'js>);
+        pbkdf2(hash: String, secret: Value<'js>, salt: Value<'js>, count: u32, size: usize);
+        hkdf(hash: String, secret: Value<'js>, salt: Value<'js>, info: Value<'js>, size: usize);
+        sign(algorithm: String, key: Value<'js>, data: Value<'js>);
+        verify(algorithm: String, key: Value<'js>, signature: Value<'js>, data: Value<'js>);
+        oaep(hash: String, is_encrypted: bool, key: Value<'js>, data: Value<'js>, label: Value<'js>);
+        generate_key(curve: String);
+    }
+    Ok(())
+}
+
+/// The bytes of an operation as a value, or an exception.
+fn output<'js>(ctx: &Ctx<'js>, result: Result<Vec<u8>, Refused>) -> rquickjs::Result<Value<'js>> {
+    match result {
+        Ok(output) => bytes::array(ctx, &output),
+        Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
+    }
+}
+
+fn encrypt(mode: &str, key: &[u8], iv: &[u8], aad: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Refused> {
+    match mode {
+        "AES-GCM" => {
+            let nonce = Nonce::try_assume_unique_for_key(iv)?;
+            gcm(key)?.seal_in_place_append_tag(nonce, Aad::from(aad), &mut data)?;
+        }
+        "AES-CBC" => {
+            let key = PaddedBlockEncryptingKey::cbc_pkcs7(aes(key)?)?;
+            key.less_safe_encrypt(&mut data, EncryptionContext::Iv128(FixedLength::try_from(iv)?))?;
+        }
+        _ => {
+            let key = EncryptingKey::ctr(aes(key)?)?;
+            key.less_safe_encrypt(&mut data, EncryptionContext::Iv128(FixedLength::try_from(iv)?))?;
+        }
+    }
+    Ok(data)
+}
+
+fn decrypt(mode: &str, key: &[u8], iv: &[u8], aad: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Refused> {
+    let size = match mode {
+        "AES-GCM" => {
+            let nonce = Nonce::try_assume_unique_for_key(iv)?;
+            gcm(key)?.open_in_place(nonce, Aad::from(aad), &mut data)?;
+            data.len().checked_sub(TAG_SIZE).ok_or(Refused)?
+        }
+        "AES-CBC" => {
+            let key = PaddedBlockDecryptingKey::cbc_pkcs7(aes(key)?)?;
+            key.decrypt(&mut data, DecryptionContext::Iv128(FixedLength::try_from(iv)?))?.len()
+        }
+        _ => {
+            let key = DecryptingKey::ctr(aes(key)?)?;
+            key.decrypt(&mut data, DecryptionContext::Iv128(FixedLength::try_from(iv)?))?.len()
+        }
+    };
+    data.truncate(size);
+    Ok(data)
+}
+
+fn aes(key: &[u8]) -> Result<UnboundCipherKey, Refused> {
+    let algorithm = match key.len() {
+        16 => &cipher::AES_128,
+        24 => &cipher::AES_192,
+        32 => &cipher::AES_256,
+        _ => return Err(Refused),
+    };
+    Ok(UnboundCipherKey::new(algorithm, key)?)
+}
+
+fn gcm(key: &[u8]) -> Result<LessSafeKey, Refused> {
+    let algorithm = match key.len() {
+        16 => &aead::AES_128_GCM,
+        24 => &aead::AES_192_GCM,
+        32 => &aead::AES_256_GCM,
+        _ => return Err(Refused),
+    };
+    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key)?))
+}
+
+/// Length of derived bits, for [`hkdf`].
+struct Size(usize);
+
+impl hkdf::KeyType for Size {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn derive_hkdf(hash: &str, secret: &[u8], salt: &[u8], info: &[u8], size: usize) -> Result<Vec<u8>, Refused> {
+    let algorithm = match hash {
+        "SHA-1" => hkdf::HKDF_SHA1_FOR_LEGACY_USE_ONLY,
+        "SHA-256" => hkdf::HKDF_SHA256,
+        "SHA-384" => hkdf::HKDF_SHA384,
+        "SHA-512" => hkdf::HKDF_SHA512,
+        _ => return Err(Refused),
+    };
+    let mut derived = vec![0; size.min(DERIVED_SIZE_MAX)];
+    let key = hkdf::Salt::new(algorithm, salt).extract(secret);
+    key.expand(&[info], Size(derived.len()))?.fill(&mut derived)?;
+    Ok(derived)
+}
+
+fn derive_pbkdf2(
+    hash: &str,
+    secret: &[u8],
+    salt: &[u8],
+    count: u32,
+    size: usize,
+) -> Result<Vec<u8>, Refused> {
+    let algorithm = match hash {
+        "SHA-1" => pbkdf2::PBKDF2_HMAC_SHA1,
+        "SHA-256" => pbkdf2::PBKDF2_HMAC_SHA256,
+        "SHA-384" => pbkdf2::PBKDF2_HMAC_SHA384,
+        "SHA-512" => pbkdf2::PBKDF2_HMAC_SHA512,
+        _ => return Err(Refused),
+    };
+    let mut derived = vec![0; size.min(DERIVED_SIZE_MAX)];
+    pbkdf2::derive(algorithm, NonZeroU32::new(count).ok_or(Refused)?, salt, secret, &mut derived);
+    Ok(derived)
+}
+
+/// Signature by a private key in PKCS#8. The names of algorithms are those of `webcrypto.js`.
+fn sign(algorithm: &str, key: &[u8], data: &[u8]) -> Result<Vec<u8>, Refused> {
+    if algorithm == "Ed25519" {
+        return Ok(Ed25519KeyPair::from_pkcs8_maybe_unchecked(key)?.sign(data).as_ref().to_vec());
+    }
+    if let Some(algorithm) = ecdsa_signing(algorithm) {
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, key)?;
+        return Ok(key.sign(&SystemRandom::new(), data)?.as_ref().to_vec());
+    }
+    let encoding: &'static RsaSignatureEncoding = match algorithm {
+        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_SHA256,
+        "RSASSA-PKCS1-v1_5 SHA-384" => &signature::RSA_PKCS1_SHA384,
+        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_SHA512,
+        "RSA-PSS SHA-256" => &signature::RSA_PSS_SHA256,
+        "RSA-PSS SHA-384" => &signature::RSA_PSS_SHA384,
+        "RSA-PSS SHA-512" => &signature::RSA_PSS_SHA512,
+        _ => return Err(Refused),
+    };
+    let key = RsaKeyPair::from_pkcs8(key)?;
+    let mut output = vec![0; key.public_modulus_len()];
+    key.sign(encoding, &SystemRandom::new(), data, &mut output)?;
+    Ok(output)
+}
+
+fn ecdsa_signing(algorithm: &str) -> Option<&'static EcdsaSigningAlgorithm> {
+    Some(match algorithm {
+        "P-256 SHA-256" => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        "P-384 SHA-384" => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+        "P-521 SHA-256" => &signature::ECDSA_P521_SHA256_FIXED_SIGNING,
+        "P-521 SHA-384" => &signature::ECDSA_P521_SHA384_FIXED_SIGNING,
+        "P-521 SHA-512" => &signature::ECDSA_P521_SHA512_FIXED_SIGNING,
+        _ => return None,
+    })
+}
+
+fn verification(algorithm: &str) -> Option<&'static dyn VerificationAlgorithm> {
+    Some(match algorithm {
+        "Ed25519" => &signature::ED25519,
+        "P-256 SHA-256" => &signature::ECDSA_P256_SHA256_FIXED,
+        "P-384 SHA-384" => &signature::ECDSA_P384_SHA384_FIXED,
+        "P-521 SHA-256" => &signature::ECDSA_P521_SHA256_FIXED,
+        "P-521 SHA-384" => &signature::ECDSA_P521_SHA384_FIXED,
+        "P-521 SHA-512" => &signature::ECDSA_P521_SHA512_FIXED,
+        "RSASSA-PKCS1-v1_5 SHA-1" => &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
+        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+        "RSASSA-PKCS1-v1_5 SHA-384" => &signature::RSA_PKCS1_2048_8192_SHA384,
+        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_2048_8192_SHA512,
+        "RSA-PSS SHA-256" => &signature::RSA_PSS_2048_8192_SHA256,
+        "RSA-PSS SHA-384" => &signature::RSA_PSS_2048_8192_SHA384,
+        "RSA-PSS SHA-512" => &signature::RSA_PSS_2048_8192_SHA512,
+        _ => return None,
+    })
+}
+
+fn oaep(hash: &str, is_encrypted: bool, key: &[u8], data: &[u8], label: &[u8]) -> Result<Vec<u8>, Refused> {
+    let algorithm: &'static OaepAlgorithm = match hash {
+        "SHA-1" => &OAEP_SHA1_MGF1SHA1,
+        "SHA-256" => &OAEP_SHA256_MGF1SHA256,
+        "SHA-384" => &OAEP_SHA384_MGF1SHA384,
+        "SHA-512" => &OAEP_SHA512_MGF1SHA512,
+        _ => return Err(Refused),
+    };
+    let label = (!label.is_empty()).then_some(label);
+    if is_encrypted {
+        let key = OaepPublicEncryptingKey::new(PublicEncryptingKey::from_der(key)?)?;
+        let mut output = vec![0; key.ciphertext_size()];
+        let size = key.encrypt(algorithm, data, &mut output, label)?.len();
+        output.truncate(size);
+        return Ok(output);
+    }
+    let key = OaepPrivateDecryptingKey::new(PrivateDecryptingKey::from_pkcs8(key)?)?;
+    let mut output = vec![0; key.min_output_size()];
+    let size = key.decrypt(algorithm, data, &mut output, label)?.len();
+    output.truncate(size);
+    Ok(output)
+}
+
+/// A new private key in PKCS#8 and its public key (a point, or the bytes of Ed25519).
+fn generate(curve: &str) -> Result<(Vec<u8>, Vec<u8>), Refused> {
+    let algorithm = match curve {
+        "Ed25519" => {
+            let key = Ed25519KeyPair::generate()?;
+            return Ok((key.to_pkcs8()?.as_ref().to_vec(), key.public_key().as_ref().to_vec()));
+        }
+        "P-256" => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        "P-384" => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+        "P-521" => &signature::ECDSA_P521_SHA512_FIXED_SIGNING,
+        _ => return Err(Refused),
+    };
+    let key = EcdsaKeyPair::generate(algorithm)?;
+    Ok((key.to_pkcs8v1()?.as_ref().to_vec(), key.public_key().as_ref().to_vec()))
+}
+
+impl State {
+    fn random_bytes<'js>(&self, ctx: &Ctx<'js>, size: usize) -> rquickjs::Result<Value<'js>> {
+        let mut random = vec![0; size.min(DERIVED_SIZE_MAX)];
+        let filled = rand::fill(&mut random).map_err(Refused::from);
+        output(ctx, filled.map(|()| random))
+    }
+
+    /// Compares bytes in a time that depends on their length only.
+    fn is_equal<'js>(&self, ctx: &Ctx<'js>, a: Value<'js>, b: Value<'js>) -> rquickjs::Result<bool> {
+        let (a, b) = (self.bytes(ctx, &a)?, self.bytes(ctx, &b)?);
+        Ok(constant_time::verify_slices_are_equal(&a, &b).is_ok())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one native function for all modes")]
+    fn cipher<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        mode: String,
+        is_encrypted: bool,
+        key: Value<'js>,
+        iv: Value<'js>,
+        data: Value<'js>,
+        aad: Value<'js>,
+    ) -> rquickjs::Result<Value<'js>> {
+        let work = if is_encrypted { encrypt } else { decrypt };
+        let (key, iv) = (self.bytes(ctx, &key)?, self.bytes(ctx, &iv)?);
+        output(ctx, work(&mode, &key, &iv, &self.bytes(ctx, &aad)?, self.bytes(ctx, &data)?))
+    }
+
+    fn pbkdf2<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        hash: String,
+        secret: Value<'js>,
+        salt: Value<'js>,
+        count: u32,
+        size: usize,
+    ) -> rquickjs::Result<Value<'js>> {
+        output(ctx, derive_pbkdf2(&hash, &self.bytes(ctx, &secret)?, &self.bytes(ctx, &salt)?, count, size))
+    }
+
+    fn hkdf<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        hash: String,
+        secret: Value<'js>,
+        salt: Value<'js>,
+        info: Value<'js>,
+        size: usize,
+    ) -> rquickjs::Result<Value<'js>> {
+        let (secret, salt) = (self.bytes(ctx, &secret)?, self.bytes(ctx, &salt)?);
+        output(ctx, derive_hkdf(&hash, &secret, &salt, &self.bytes(ctx, &info)?, size))
+    }
+
+    fn sign<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        algorithm: String,
+        key: Value<'js>,
+        data: Value<'js>,
+    ) -> rquickjs::Result<Value<'js>> {
+        output(ctx, sign(&algorithm, &self.bytes(ctx, &key)?, &self.bytes(ctx, &data)?))
+    }
+
+    fn verify<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        algorithm: String,
+        key: Value<'js>,
+        signature: Value<'js>,
+        data: Value<'js>,
+    ) -> rquickjs::Result<bool> {
+        let Some(algorithm) = verification(&algorithm) else {
+            return Err(Exception::throw_type(ctx, "not supported algorithm"));
+        };
+        let key = UnparsedPublicKey::new(algorithm, self.bytes(ctx, &key)?);
+        Ok(key.verify(&self.bytes(ctx, &data)?, &self.bytes(ctx, &signature)?).is_ok())
+    }
+
+    fn oaep<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        hash: String,
+        is_encrypted: bool,
+        key: Value<'js>,
+        data: Value<'js>,
+        label: Value<'js>,
+    ) -> rquickjs::Result<Value<'js>> {
+        let (key, data) = (self.bytes(ctx, &key)?, self.bytes(ctx, &data)?);
+        output(ctx, oaep(&hash, is_encrypted, &key, &data, &self.bytes(ctx, &label)?))
+    }
+
+    /// Private and public key of a new pair.
+    fn generate_key<'js>(&self, ctx: &Ctx<'js>, curve: String) -> rquickjs::Result<Vec<Value<'js>>> {
+        match generate(&curve) {
+            Ok((private, public)) => Ok(vec![bytes::array(ctx, &private)?, bytes::array(ctx, &public)?]),
+            Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
+        }
+    }
+}
