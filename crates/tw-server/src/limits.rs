@@ -8,7 +8,8 @@ use tw_core::{event_loop, load, metrics, pools, process};
 
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
-use crate::http::{admission, cache, files, h2, h3, history, request, request_body, streams};
+use crate::http::{admission, files, h2, h3, history, request, request_body, streams};
+use tw_http_cache as cache;
 use tw_phases::{background_subrequest, early_subrequest, lifecycle, subrequest};
 use tw_request::config::{location, server};
 

@@ -20,7 +20,7 @@ const HOMES: &[(&str, &str)] = &[
         "the state of groups, read when a configuration is loaded",
     ),
     (
-        "crates/tw-server/src/http/cache/cache_path/device_format.rs",
+        "crates/tw-http-cache/src/cache_path/device_format.rs",
         "devices are checked when a configuration is loaded, and formatted by a command",
     ),
     ("crates/tw-acme/", "the thread that orders certificates may wait"),

@@ -16,12 +16,11 @@ use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 
 use super::accept;
-use super::cache;
-use super::cache::OpenEntries;
 use super::h2::UntriedBytes;
 use super::history;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
+use tw_http_cache::{self as cache, OpenEntries};
 use tw_request::client::Client;
 use tw_request::config::memory::Memory;
 use tw_request::event_loop::{Loop, LoopParts};

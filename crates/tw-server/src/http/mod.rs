@@ -6,11 +6,10 @@
 //! h1, h2, h3 connections of each protocol: request heads in, response heads and bodies out
 //! streams    parts that HTTP/2 and HTTP/3 have in common
 //! proxy      upstream servers: retries, connections, requests, responses
-//! cache      stored responses of upstream servers
 //! variables  variables of the core
 //! ```
 //! Below the rooms stands what all of them share: the request, its wire, its body, the plan it runs by (crate `tw-request`), and the
-//! phases that it runs (crate `tw-phases`).
+//! phases that it runs (crate `tw-phases`), and caches (crate `tw-http-cache`).
 //!
 //! A `Transport` (tw-net) carries bytes. A [`Client`](client::Client) has facts without I/O, for variables, logs and limits. A
 //! [`Wire`](wire::Wire) is the access of a request to its client: send, sleep, notice that the client is gone. Another protocol
@@ -24,7 +23,6 @@ pub(crate) mod accept;
 pub mod acme;
 pub(crate) mod admission;
 mod application;
-pub mod cache;
 pub mod h1;
 pub mod h2;
 pub mod h3;
@@ -38,6 +36,7 @@ pub mod streams;
 pub mod variables;
 
 pub use self::application::{BackgroundTask, HttpLoop, new_loop};
+pub use tw_http_cache as cache;
 pub use tw_phases::{
     background_subrequest, content_coding, early_subrequest, error_response, forward_head, phases,
     prepare_response, subrequest, user_agent,

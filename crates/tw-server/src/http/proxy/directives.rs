@@ -6,7 +6,7 @@
 //! | [`CONNECTION`](UpstreamDirectives::CONNECTION) | all |
 //! | [`SOCKET_SIZES`](UpstreamDirectives::SOCKET_SIZES) | those whose connections may carry much |
 //! | [`RESPONSE`](ProxyDirectives::RESPONSE) | those whose servers make responses to requests |
-//! | [`BODIES`](ProxyDirectives::BODIES), [`CACHE`](crate::http::cache::settings::CacheDirectives::CACHE) | those that keep bodies |
+//! | [`BODIES`](ProxyDirectives::BODIES), [`CACHE`](tw_http_cache::settings::CacheDirectives::CACHE) | those that keep bodies |
 //! | [`TLS`](tw_connect::tls_directives::UpstreamTlsDirectives::TLS) | those that may reach their servers over TLS |
 
 use tw_base::PrefixedName;

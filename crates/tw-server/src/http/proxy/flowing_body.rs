@@ -21,7 +21,7 @@ use super::exchange::{EndedExchange, Exchange, record_traffic};
 use super::read_ahead::{ReadAhead, ReadAheadTerms};
 use super::read_piece::{Reading, poll_piece};
 use super::warnings::log_warnings;
-use crate::http::cache::{BodyOrigin, BodyReport};
+use tw_http_cache::{BodyOrigin, BodyReport};
 use tw_request::body::{AlreadyLogged, Pull};
 use tw_request::event_loop::Loop;
 use tw_request::memory_share::MemoryShare;

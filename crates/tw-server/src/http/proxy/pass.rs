@@ -14,7 +14,7 @@ use super::retry::{NoResponse, try_upstreams};
 use super::settings::ProxySettings;
 use super::tunnel;
 use super::upstream_request::UpstreamRequest;
-use crate::http::cache::{self, Lookup};
+use tw_http_cache::{self as cache, Lookup};
 use tw_phases::forward_head::RewriteFields;
 use tw_request::client_gone::ClientGone;
 use tw_request::plan::Outcome;

@@ -12,7 +12,7 @@ use super::read_ahead::ReadAheadTerms;
 use super::response_buffer::SpillTarget;
 use super::settings::ProxySettings;
 use super::store::StoredBody;
-use crate::http::cache::{self, StoreDecision};
+use tw_http_cache::{self as cache, StoreDecision};
 use tw_request::body::{AnnouncedLength, Body};
 use tw_request::plan::Outcome;
 use tw_request::request::{Ranges, Request};

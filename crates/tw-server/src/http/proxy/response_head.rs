@@ -9,7 +9,7 @@ use super::exchange::{Exchange, record_traffic};
 use super::response_body::{BodyUse, Buffering, ResponseBody};
 use super::settings::ProxySettings;
 use super::tunnel;
-use crate::http::cache::{self, Lookup};
+use tw_http_cache::{self as cache, Lookup};
 use tw_phases::forward_head::{self, RewriteFields};
 use tw_request::plan::Outcome;
 use tw_request::request::Request;

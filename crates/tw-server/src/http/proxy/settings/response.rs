@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Setting, Word};
 
 use super::kind::ProxyKind;
-use crate::http::cache::CacheSettings;
+use tw_http_cache::CacheSettings;
 use tw_phases::forward_head::ForwardRules;
 use tw_request::header_names::IgnoredHeaders;
 use tw_request::protocol::Resolve;
