@@ -6,11 +6,11 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{admission, files, h2, h3, history, request, request_body, streams};
 use tw_http_cache as cache;
 use tw_phases::{background_subrequest, early_subrequest, lifecycle, subrequest};
+use tw_proxy::codec::{fastcgi, http2 as upstream_http2};
+use tw_proxy::{health, ocsp_client, retry, spill_delay};
 use tw_request::config::{location, server};
 
 /// All of them, by what they protect. For documents: it copies every record.

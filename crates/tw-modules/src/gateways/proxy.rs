@@ -24,7 +24,7 @@ use tw_http::Method;
 use tw_http::origin::RequestWriter;
 use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
-use tw_server::http::cache::settings::CacheDirectives;
+use tw_server::http::cache::settings::{CacheDirectives, HasCacheSettings};
 use tw_server::http::cache::{self, Lookup, SentBody};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Step, UPSTREAM};
@@ -89,6 +89,12 @@ pub(crate) struct Raw {
 impl HasProxy for Raw {
     fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
+    }
+}
+
+impl HasCacheSettings for Raw {
+    fn cache_settings(&mut self) -> &mut cache::settings::Raw {
+        &mut self.settings.cache
     }
 }
 

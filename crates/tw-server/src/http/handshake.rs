@@ -16,8 +16,8 @@ use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo}
 
 use super::acme;
 use super::h3::directives::Http3;
-use super::proxy::ocsp_client::LoopOcspClient;
 use tw_phases::synthetic_request;
+use tw_proxy::ocsp_client::LoopOcspClient;
 use tw_request::client::Client;
 use tw_request::generation::{PlanId, ServedProtocols, ServerId};
 use tw_request::request::Request;

@@ -5,11 +5,11 @@
 //! handshake  a client during the handshake of its connection: server, certificates, protocol
 //! h1, h2, h3 connections of each protocol: request heads in, response heads and bodies out
 //! streams    parts that HTTP/2 and HTTP/3 have in common
-//! proxy      upstream servers: retries, connections, requests, responses
 //! variables  variables of the core
 //! ```
 //! Below the rooms stands what all of them share: the request, its wire, its body, the plan it runs by (crate `tw-request`), and the
-//! phases that it runs (crate `tw-phases`), and caches (crate `tw-http-cache`).
+//! phases that it runs (crate `tw-phases`), caches (crate `tw-http-cache`) and
+//! the proxy (crate `tw-proxy`).
 //!
 //! A `Transport` (tw-net) carries bytes. A [`Client`](client::Client) has facts without I/O, for variables, logs and limits. A
 //! [`Wire`](wire::Wire) is the access of a request to its client: send, sleep, notice that the client is gone. Another protocol
@@ -30,13 +30,11 @@ pub(crate) mod handshake;
 pub mod history;
 mod lingering_close;
 mod ocsp_stapling;
-pub mod proxy;
 mod send_rate;
 pub mod streams;
 pub mod variables;
 
 pub use self::application::{BackgroundTask, HttpLoop, new_loop};
-pub use tw_http_cache as cache;
 pub use tw_phases::{
     background_subrequest, content_coding, early_subrequest, error_response, forward_head, phases,
     prepare_response, subrequest, user_agent,
@@ -46,6 +44,7 @@ pub use tw_request::{
     body, body_buffer, client, files, generation, header_names, key_bandwidth, miss_reason, plan, request,
     request_body, retry_conditions, route, upstream_response, upstream_state, wire,
 };
+pub use {tw_http_cache as cache, tw_proxy as proxy};
 
 #[cfg(test)]
 mod quic_tests;

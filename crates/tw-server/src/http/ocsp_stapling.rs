@@ -9,7 +9,7 @@ use tw_log::Level;
 use tw_tls::ocsp::ResponderUrl;
 use tw_tls_settings::{OcspClient, StaplingHost, keep_stapled};
 
-use super::proxy::ocsp_client::LoopOcspClient;
+use tw_proxy::ocsp_client::LoopOcspClient;
 use tw_request::event_loop::Loop;
 use tw_request::generation::{LoopGeneration, PlanId};
 

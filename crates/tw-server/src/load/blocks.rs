@@ -21,8 +21,8 @@ use super::{
 use crate::http::acme::Acme;
 use crate::http::h2::directives::Http2;
 use crate::http::h3::directives::Http3;
-use crate::http::proxy::UpstreamGroup;
-use crate::http::proxy::health::PassTarget;
+use tw_proxy::UpstreamGroup;
+use tw_proxy::health::PassTarget;
 use tw_request::config::listen::Listen;
 use tw_request::config::location::Location;
 use tw_request::config::server::ServerSettings;

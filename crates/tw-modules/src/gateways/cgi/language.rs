@@ -5,6 +5,7 @@ use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
 };
 use tw_http::{Framing, Method};
+use tw_server::http::cache::settings::{self as cache_settings, HasCacheSettings};
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
@@ -94,6 +95,12 @@ impl<L: Language> Default for Raw<L> {
 impl<L: Language> HasProxy for Raw<L> {
     fn proxy(&mut self) -> &mut RawProxy {
         &mut self.settings
+    }
+}
+
+impl<L: Language> HasCacheSettings for Raw<L> {
+    fn cache_settings(&mut self) -> &mut cache_settings::Raw {
+        &mut self.settings.cache
     }
 }
 

@@ -27,11 +27,11 @@ use tw_request::plan::Plan;
 use tw_request::request::Request;
 
 pub use grpc::GrpcCheck;
-pub(crate) use located_checks::run;
+pub use located_checks::run;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub(crate) const LIMITS;
+    pub const LIMITS;
 
     /// Bytes of the body of an answer to a health check that are looked at.
     pub const BODY_EXAMINED_MAX: usize = 256 << 10, bytes, "what follows is not read";
@@ -150,7 +150,7 @@ pub(super) struct PlacedCheck {
 
 impl HealthCheckGroup {
     /// The health checks of a configuration.
-    pub(crate) fn gather(plans: &[Plan], servers: &[Server]) -> Vec<Self> {
+    pub fn gather(plans: &[Plan], servers: &[Server]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (at, plan) in plans.iter().enumerate() {
             let Some(check) = plan.parts.get::<HealthCheck>() else { continue };

@@ -15,7 +15,6 @@ use self::request::{RawRequest, RequestSettings};
 use self::response::{RawResponse, ResponseSettings};
 pub use self::upstream::{HasUpstream, RawUpstream, UpstreamSettings};
 use super::store::{RawStoreSettings, StoreSettings};
-use tw_http_cache::settings::HasCacheSettings;
 use tw_http_cache::{self as cache, CacheSettings};
 use tw_request::config::location::Location;
 use tw_request::plan::Plan;
@@ -60,12 +59,6 @@ pub struct RawProxy {
 pub trait HasProxy {
     /// Returns that part.
     fn proxy(&mut self) -> &mut RawProxy;
-}
-
-impl<T: HasProxy> HasCacheSettings for T {
-    fn cache_settings(&mut self) -> &mut cache::settings::Raw {
-        &mut self.proxy().cache
-    }
 }
 
 impl<T: HasProxy> HasUpstream for T {

@@ -18,7 +18,7 @@ pub enum BodyFraming {
 
 impl BodyFraming {
     /// Adds `pieces` of a body, `size` bytes in all and more than none, to what is sent.
-    pub(in crate::http::proxy) fn push(self, pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
+    pub(crate) fn push(self, pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
         match self {
             Self::Plain => parts.extend(pieces),
             Self::Chunked => {

@@ -18,7 +18,7 @@ use tw_request::event_loop::Loop;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub(crate) const LIMITS;
+    pub const LIMITS;
 
     /// Time for a question about a certificate (OCSP), from the name of the responder to its answer.
     ///

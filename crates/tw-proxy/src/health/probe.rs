@@ -17,7 +17,7 @@ use tw_net::Addr;
 use tw_upstream::Peer;
 
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck, grpc};
-use crate::http::proxy::codec::{Codec, Event};
+use crate::codec::{Codec, Event};
 use tw_phases::synthetic_request;
 use tw_request::client::Client;
 use tw_request::event_loop::Loop;

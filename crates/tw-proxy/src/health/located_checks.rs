@@ -19,7 +19,7 @@ use tw_request::event_loop::Loop;
 use tw_request::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
-pub(crate) async fn run(event_loop: Rc<Loop>) {
+pub async fn run(event_loop: Rc<Loop>) {
     let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let all = generation.parts.get::<Vec<HealthCheckGroup>>().unwrap_or_default();

@@ -29,7 +29,7 @@ pub struct UpstreamSettings {
     /// TLS to upstream servers.
     pub tls: TlsSettings<Request>,
     /// Number that no other settings of the process have or had: keep-alive connections belong to it.
-    pub(in crate::http::proxy) number: u64,
+    pub(crate) number: u64,
 }
 
 /// Conditions and limits of retries.

@@ -9,7 +9,7 @@ use tw_request::event_loop::Loop;
 
 /// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
 /// itself.
-pub(crate) async fn refresh(event_loop: Rc<Loop>) {
+pub async fn refresh(event_loop: Rc<Loop>) {
     let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
