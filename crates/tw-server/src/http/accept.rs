@@ -15,10 +15,10 @@ use tw_net::{Addr, Transport};
 use tw_quic::IncomingConnection;
 use tw_rt::Deadline;
 
-use super::h1::{self, Http1Connection};
-use super::h3::directives::Http3;
 use super::handshake::AcceptingClient;
-use super::{h2, h3};
+use tw_http_versions::h1::{self, Http1Connection};
+use tw_http_versions::h3::directives::Http3;
+use tw_http_versions::{h2, h3};
 use tw_request::alpn::{HQ, HTTP_2, HTTP_3};
 use tw_request::client::Client;
 use tw_request::event_loop::Loop;

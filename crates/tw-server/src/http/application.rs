@@ -16,10 +16,10 @@ use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 
 use super::accept;
-use super::h2::UntriedBytes;
 use super::history;
 use super::ocsp_stapling;
 use tw_http_cache::{self as cache, OpenEntries};
+use tw_http_versions::h2::UntriedBytes;
 use tw_proxy::{health, names};
 use tw_request::client::Client;
 use tw_request::config::memory::Memory;

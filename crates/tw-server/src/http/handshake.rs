@@ -15,7 +15,7 @@ use tw_net::proxy_protocol;
 use tw_tls_settings::{CertificateNames, DynamicCertificate, OcspClient, TlsInfo};
 
 use super::acme;
-use super::h3::directives::Http3;
+use tw_http_versions::h3::directives::Http3;
 use tw_phases::synthetic_request;
 use tw_proxy::ocsp_client::LoopOcspClient;
 use tw_request::client::Client;

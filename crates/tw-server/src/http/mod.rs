@@ -21,17 +21,10 @@
 
 pub(crate) mod accept;
 pub mod acme;
-pub(crate) mod admission;
 mod application;
-pub mod h1;
-pub mod h2;
-pub mod h3;
 pub(crate) mod handshake;
 pub mod history;
-mod lingering_close;
 mod ocsp_stapling;
-mod send_rate;
-pub mod streams;
 pub mod variables;
 
 pub use self::application::{BackgroundTask, HttpLoop, new_loop};

@@ -22,9 +22,9 @@ use tw_testkit::tls::{Authority, Certificate};
 
 use crate::http::HttpLoop;
 use crate::http::accept;
-use crate::http::h3::directives::Http3;
 use crate::http::handshake::AcceptingClient;
 use tw_http_testkit::{generation, try_generation};
+use tw_http_versions::h3::directives::Http3;
 use tw_request::client::Client;
 use tw_request::generation::{Generation, GenerationRef, ListenGroup};
 

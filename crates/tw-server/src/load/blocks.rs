@@ -19,8 +19,8 @@ use super::{
     CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve,
 };
 use crate::http::acme::Acme;
-use crate::http::h2::directives::Http2;
-use crate::http::h3::directives::Http3;
+use tw_http_versions::h2::directives::Http2;
+use tw_http_versions::h3::directives::Http3;
 use tw_proxy::UpstreamGroup;
 use tw_proxy::health::PassTarget;
 use tw_request::config::listen::Listen;
