@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use tw_http::Method;
-use tw_server::http::proxy::codec::fastcgi::{FastCgiCodec, FastCgiSettings};
-use tw_server::http::proxy::codec::http1::Http1Codec;
-use tw_server::http::proxy::codec::memcached::MemcachedCodec;
-use tw_server::http::proxy::codec::{Codec, Event};
-use tw_server::http::upstream_response::UpstreamResponse;
+use tw_proxy::codec::fastcgi::{FastCgiCodec, FastCgiSettings};
+use tw_proxy::codec::http1::Http1Codec;
+use tw_proxy::codec::memcached::MemcachedCodec;
+use tw_proxy::codec::{Codec, Event};
+use tw_request::upstream_response::UpstreamResponse;
 
 /// Longest input that is split at every byte; longer ones are split at some.
 const SPLIT_EVERYWHERE_MAX: usize = 200;

@@ -16,8 +16,8 @@ use tw_core::reloaded_file;
 use tw_mail::MailLoop;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
+use tw_proxy::ocsp_client::LoopOcspClient;
 use tw_server::http::HttpLoop;
-use tw_server::http::proxy::ocsp_client::LoopOcspClient;
 use tw_stream::{LoopServices, OcspQuery, StreamApplication};
 use tw_tls_settings::OcspClient;
 

@@ -7,9 +7,9 @@ use tw_core::config_thread::ConfigThread;
 use tw_core::generation::{ProcessConfig, ProcessGeneration};
 use tw_core::pools::Disks;
 use tw_mail::config::{Config as MailConfig, Generation as MailGeneration};
-use tw_server::config::location::TempPath;
-use tw_server::http::generation::{Config as HttpConfig, Generation as HttpGeneration};
-use tw_server::load::Directory;
+use tw_request::config::directories::Directory;
+use tw_request::config::location::TempPath;
+use tw_request::generation::{Config as HttpConfig, Generation as HttpGeneration};
 use tw_stream::config::{Config as StreamConfig, Generation as StreamGeneration};
 use tw_tls_settings::WatchedCertificate;
 

@@ -21,7 +21,7 @@ use tw_fleet::{
     Authentication, EngineKind, EngineSettings, Fleet, FleetKeys, FleetSettings, ServerList, is_name,
     read_credentials,
 };
-use tw_server::config::location::TempPath;
+use tw_request::config::location::TempPath;
 use zeroize::Zeroizing;
 
 /// Name of the block.

@@ -10,7 +10,7 @@ use tw_core::event_loop::LoopConfiguration;
 use tw_core::generation::ProcessGeneration;
 use tw_mail::config::Generation as MailGeneration;
 use tw_phases::phases::explain::explain;
-use tw_server::http::generation::Generation as HttpGeneration;
+use tw_request::generation::Generation as HttpGeneration;
 use tw_server::http::new_loop;
 use tw_stream::config::Generation as StreamGeneration;
 use tw_tls_settings::WatchedCertificate;

@@ -18,12 +18,13 @@ pub use app::App;
 pub use config::Config;
 pub use generation::Generation;
 pub use load::{Modules, all_directives, all_metrics, load, structure_directives};
-pub use tw_server::config::location::TempPath;
-pub use tw_server::load::{Directory, DirectoryPurpose};
+pub use tw_request::config::directories::{Directory, DirectoryPurpose};
+pub use tw_request::config::location::TempPath;
 
 /// Caches, for commands that concern all requests.
 pub mod cache {
-    pub use tw_server::http::cache::{Cache, PURGES_MAX, Purge, PurgeOutcome, PurgeScope};
+    pub use tw_cache::Purge;
+    pub use tw_http_cache::{Cache, PURGES_MAX, PurgeOutcome, PurgeScope};
 }
 
 /// Explanation of the routing of one request, or of one session.
@@ -31,6 +32,6 @@ pub mod explain {
     pub use tw_mail::dialogue::MailProtocol;
     pub use tw_mail::explain::MailToExplain;
     pub use tw_phases::phases::explain::{Explanation, Line, RequestToExplain};
-    pub use tw_server::http::client::Scheme;
+    pub use tw_request::client::Scheme;
     pub use tw_stream::explain::{ExplainedProtocol, SessionToExplain};
 }

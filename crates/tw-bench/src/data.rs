@@ -173,7 +173,7 @@ pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
 
 /// Text as people write it: our own sources, one after the other, from the beginning as often as it takes.
 pub(super) fn text(size: usize) -> Outcome<Vec<u8>> {
-    let dir = root().join("crates/tw-server/src/http");
+    let dir = root().join("crates/tw-phases/src");
     let mut files: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Outcome<_>>()?;
     files.retain(|path| path.is_file());
     files.sort();

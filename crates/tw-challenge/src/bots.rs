@@ -11,7 +11,7 @@ use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word};
 use tw_http::Known;
 use tw_module_support::zone::ZoneTable;
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 
 /// Lifetime of a positive result: crawlers keep their addresses.
 const VERIFIED_LIFETIME: Duration = Duration::from_secs(3600);

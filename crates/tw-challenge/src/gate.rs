@@ -9,11 +9,11 @@ use tw_core::vars::Value;
 use tw_http::escape::Escape;
 use tw_http::{Known, Method};
 use tw_log::Level;
-use tw_server::http::body::Body;
-use tw_server::http::client::Scheme;
-use tw_server::http::plan::{AccessPurpose, Handler, Outcome, Step};
-use tw_server::http::request::Request;
-use tw_server::http::variables::find_cookie;
+use tw_request::body::Body;
+use tw_request::client::Scheme;
+use tw_request::cookie::find_cookie;
+use tw_request::plan::{AccessPurpose, Handler, Outcome, Step};
+use tw_request::request::Request;
 
 use super::agents::SignedMessage;
 use super::bots::{BotVerdict, claims_to_be_bot};

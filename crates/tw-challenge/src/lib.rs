@@ -27,11 +27,10 @@ use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::fields::is_name;
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::plan::{Phase, Plan};
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
+use tw_request::config::location::Location;
+use tw_request::plan::{Phase, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::vars::{Template, VarDef};
 use tw_tls::process_secret;
 
 use self::agents::AgentKeys;

@@ -70,13 +70,9 @@ pub use purge::invalidate::discard;
 pub use purge::invalidate::invalidate;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub use settings::{CacheSettings, SentBody};
-pub use tw_cache::Purge;
-pub use tw_request::miss_reason::MissReason;
 pub use upkeep::run as manage;
 pub use writer::{BodyOrigin, BodyReport};
 pub use zone::{Cache, Caches};
-
-pub use tw_request::cache_info::{CacheInfo, UpstreamCacheStatus};
 
 tw_base::limits! {
     /// Limits of this module.

@@ -18,14 +18,15 @@ use tw_net::Transport;
 use tw_net::listen::SocketKind;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
+use tw_core::load::Prefixes;
+use tw_http_versions::h1;
 use tw_phases::start;
 use tw_request::client::Client;
 use tw_request::generation::Generation;
 use tw_request::request::{After, Request, RequestWire};
 use tw_request::vars::{Template, Value, VarTable};
-use tw_server::http::h1;
 pub use tw_server::http::new_loop;
-use tw_server::load::{Prefixes, load};
+use tw_server::load::load;
 
 /// Loads `http { CONF }`.
 pub fn generation(conf: &str) -> Generation {

@@ -30,12 +30,11 @@ use tw_http::{Known, Method};
 use tw_log::Level;
 use tw_module_support::changed_body::{refuse_ranges, remove_length, without_length};
 use tw_module_support::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
+use tw_request::body::{AlreadyLogged, Body};
+use tw_request::plan::{LocalFuture, Plan, WholeBodyFilter};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 use tw_rt::available_memory;
-use tw_server::http::Http;
-use tw_server::http::body::{AlreadyLogged, Body};
-use tw_server::http::plan::{LocalFuture, Plan, WholeBodyFilter};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
 
 use self::change::{Change, Shape};
 use self::format::{PictureFormat, PictureHeader, SCANS_MAX, SIGNATURE_LEN, STEPS_MAX};

@@ -1,9 +1,9 @@
 //! Numbers of the directives, which may have variables.
 
 use tw_conf::{ConfError, Setting, Word};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Directive with a number.
 pub(super) struct NumberDirective {

@@ -9,12 +9,11 @@ use tw_core::module::Settings;
 use tw_disk::FileKind;
 use tw_http::{Method, num, target};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::body::{Body, FileSpan};
-use tw_server::http::files::OpenFile;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{Ranges, Request};
-use tw_server::load::Resolve;
+use tw_request::body::{Body, FileSpan};
+use tw_request::files::OpenFile;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Ranges, Request};
 
 /// Header of a video: signature, version 1, audio and video, length of the header, size of the tag before.
 const HEADER: &[u8] = b"FLV\x01\x05\x00\x00\x00\x09\x00\x00\x00\x00";

@@ -28,12 +28,11 @@ use tw_disk::FileKind;
 use tw_http::{Known, Method, target};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::files::{self, OpenFile};
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{Ranges, Request};
-use tw_server::load::Resolve;
+use tw_request::body::Body;
+use tw_request::files::{self, OpenFile};
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Ranges, Request};
 
 use self::media_tracks::MediaTracks;
 use self::playlist::{FRAGMENTS_MAX, PlaylistRange};

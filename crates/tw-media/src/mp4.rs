@@ -20,12 +20,11 @@ use tw_core::module::Settings;
 use tw_disk::FileKind;
 use tw_http::{Method, target};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::body::{Body, FileSpan};
-use tw_server::http::files::{self, OpenFile};
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{Ranges, Request};
-use tw_server::load::Resolve;
+use tw_request::body::{Body, FileSpan};
+use tw_request::files::{self, OpenFile};
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Ranges, Request};
 
 use self::movie::{FileLayout, Part, PartStart, Piece};
 use self::reader::{Failure, WantedBoxes};

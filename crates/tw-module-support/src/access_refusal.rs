@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 use tw_http::{Known, Method};
 use tw_log::Level;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 /// Field of a request with credentials: those for this server, or for the tunnel that it is asked to open.
 pub fn credentials(r: &Request) -> Option<&[u8]> {

@@ -11,10 +11,10 @@ use tw_base::FatalMutex;
 use tw_conf::{ConfError, MachineSubject, Span, Word};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Disk, DiskError, Errno, FileMeta, Now, Op, OpenOptions};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 use tw_rt::clock::UnixTime;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
 
 use crate::zone::ZoneTable;
 

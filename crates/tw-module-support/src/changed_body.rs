@@ -5,9 +5,9 @@ use std::task::Context;
 
 use bytes::Bytes;
 use tw_http::{Known, ResponseHead};
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::{Ranges, Request};
+use tw_request::body::{Body, Pull};
+use tw_request::plan::LocalFuture;
+use tw_request::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
 pub fn remove_length(r: &mut Request) {

@@ -10,10 +10,10 @@ use tw_disk::{DiskError, Errno, Now, Op};
 use tw_http::condition::Etag;
 use tw_http::target;
 use tw_log::Level;
-use tw_server::http::body::{Body, FileSpan};
-use tw_server::http::files::{self, OpenFile};
-use tw_server::http::plan::{Outcome, Step};
-use tw_server::http::request::{Ranges, Request};
+use tw_request::body::{Body, FileSpan};
+use tw_request::files::{self, OpenFile};
+use tw_request::plan::{Outcome, Step};
+use tw_request::request::{Ranges, Request};
 
 /// Opens the file of the URI and answers with it; waits only for what is not in memory.
 pub fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {

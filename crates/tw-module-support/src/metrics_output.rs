@@ -2,10 +2,10 @@
 
 use tw_core::event_loop::Counts;
 use tw_core::metrics::{Format, MetricsWriter, ProcessUsage, Scrape, WriteProgress};
+use tw_request::generation::LoopGeneration;
+use tw_request::request::Request;
 use tw_rt::watch;
-use tw_server::http::generation::LoopGeneration;
 use tw_server::http::history;
-use tw_server::http::request::Request;
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {

@@ -1,9 +1,9 @@
 //! Values that must neither be empty nor `0` for a request to pass: `auth_jwt_require`, `auth_require`.
 
 use tw_conf::{ConfError, Node, Word};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// One directive as written.
 pub struct RawRequirement {

@@ -1,8 +1,8 @@
 //! Bodies of requests that are read into memory whole, because a handler looks into them.
 
 use tw_http::Framing;
-use tw_server::http::request::Request;
-use tw_server::http::request_body;
+use tw_request::request::Request;
+use tw_request::request_body;
 
 /// Reason why a body was not read.
 pub enum SmallBodyError {

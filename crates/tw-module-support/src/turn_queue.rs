@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tw_base::{FatalMutex, FatalMutexGuard};
 use tw_net::Addr;
-use tw_server::http::request::Request;
-use tw_server::http::wire::ClientGone;
+use tw_request::request::Request;
+use tw_request::wire::ClientGone;
 
 /// Limits of one queue.
 #[derive(Debug, Clone, Copy)]

@@ -3,9 +3,9 @@
 use tw_conf::{ConfError, Node, Word};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
 use tw_server::http::acme::system_bundle;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
 
 /// Certificates between that of a server and that of an authority.
 const VERIFY_DEPTH: usize = 9;

@@ -30,14 +30,14 @@ mod variables;
 use tw_mail::Mail;
 use tw_mail::load::Module as MailModule;
 use tw_mail::session::MailSession;
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 use tw_server::load::Module;
 use tw_stream::Stream;
 use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
 pub use access::auth_basic::{PasswordError, password_hash, password_line};
-pub use tw_server::http::cache::{FormattedDevice, check_device, format_device};
+pub use tw_http_cache::{FormattedDevice, check_device, format_device};
 pub use tw_status::numbers_of_process;
 pub use tw_token_auth::oidc_provider_directives;
 

@@ -2,8 +2,8 @@
 
 use tw_http::RequestHead;
 use tw_http::num::push_hex;
-use tw_server::http::request::Request;
-use tw_server::http::request::trace::{ParentSpan, RequestTrace};
+use tw_request::request::Request;
+use tw_request::request::trace::{ParentSpan, RequestTrace};
 
 /// Names of the fields.
 const TRACEPARENT: &[u8] = b"traceparent";

@@ -9,8 +9,8 @@ use tw_connect::upstream_block;
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_module_support::block::refuse_block;
 use tw_module_support::verified_tls::VerifiedTls;
-use tw_server::http::proxy::own_request::{OwnProtocol, OwnRequest, OwnServer};
-use tw_server::load::Resolve;
+use tw_proxy::own_request::{OwnProtocol, OwnRequest, OwnServer};
+use tw_request::protocol::Resolve;
 
 use super::otlp::{Signal, Transport};
 use super::protobuf::Message;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_connect::Resolving;
 use tw_log::Level;
+use tw_request::event_loop::Loop;
 use tw_rt::Deadline;
 use tw_rt::watch::Subject;
-use tw_server::event_loop::Loop;
 
 use super::otlp::{self, ExportOutcome, Signal};
 use super::queue::{Batch, NextExport, SpanQueue, SpanQueues, SpanResult};

@@ -11,10 +11,9 @@ use tw_core::metrics::{Format, Metric, MetricKind};
 use tw_disk::{Account, JobClass, JobSource};
 use tw_log::Level;
 use tw_module_support::metrics_output;
-use tw_server::event_loop::Loop;
-use tw_server::http::BackgroundTask;
-use tw_server::http::generation::LoopGeneration;
-use tw_server::http::history;
+use tw_request::event_loop::Loop;
+use tw_request::generation::LoopGeneration;
+use tw_server::http::{BackgroundTask, history};
 
 use super::export_target::ExportTarget;
 use super::metric_points::{self, PointTimes};

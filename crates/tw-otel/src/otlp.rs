@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_http::Fields;
 use tw_log::Text;
-use tw_server::http::proxy::own_request::OwnResponse;
+use tw_proxy::own_request::OwnResponse;
 
 use super::protobuf::{FieldValue, Message, next_field};
 

@@ -17,8 +17,8 @@ use tw_core::shared_objects::SharedObjects;
 use tw_core::vars::{ProxiedSession, Template};
 use tw_mail::session::MailSession;
 use tw_net::listen::SocketKind;
+use tw_request::request::trace::RequestTrace;
 use tw_server::http::BackgroundTask;
-use tw_server::http::request::trace::RequestTrace;
 use tw_stream::session::StreamSession;
 
 use super::export_target::ExportTarget;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tw_connect::AttemptPeer;
 use tw_disk::DiskWait;
 use tw_http::{Framing, Known};
-use tw_server::http::request::Request;
-use tw_server::http::request::trace::{LookupSpan, ParentSpan, RequestTrace, random_span_id};
-use tw_server::http::upstream_state::{Attempt, UpstreamUrl};
-use tw_server::vars::Template;
+use tw_request::request::Request;
+use tw_request::request::trace::{LookupSpan, ParentSpan, RequestTrace, random_span_id};
+use tw_request::upstream_state::{Attempt, UpstreamUrl};
+use tw_request::vars::Template;
 
 use super::protobuf::Message;
 

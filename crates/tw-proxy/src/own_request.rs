@@ -20,10 +20,10 @@ use tw_http::Method;
 use tw_net::ConnectOptions;
 use tw_upstream::{BalanceKey, Lease, PeerOutcome};
 
-use super::UpstreamGroup;
 use super::codec::http1::Http1Codec;
 use super::codec::http2::{Http2Codec, Trailers};
 use super::codec::{Codec, Event};
+use tw_request::config::upstream::UpstreamGroup;
 use tw_request::event_loop::Loop;
 use tw_request::upstream_response::UpstreamResponse;
 

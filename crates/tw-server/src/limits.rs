@@ -6,13 +6,14 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::http::{files, history, request, request_body};
+use crate::http::history;
 use tw_http_cache as cache;
 use tw_http_versions::{admission, h2, h3, streams};
 use tw_phases::{background_subrequest, early_subrequest, lifecycle, subrequest};
 use tw_proxy::codec::{fastcgi, http2 as upstream_http2};
 use tw_proxy::{health, ocsp_client, retry, spill_delay};
 use tw_request::config::{location, server};
+use tw_request::{files, request, request_body};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {

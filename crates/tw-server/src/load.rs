@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
 use tw_core::load::{
-    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
-    ResolveContext, Table,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
+    ProtocolParts, ResolveContext, Table,
 };
 use tw_core::metrics::Metric;
 use tw_core::module::Protocol;
@@ -33,20 +33,18 @@ use tw_http_cache as cache;
 use tw_http_versions::h2::directives::Http2;
 use tw_http_versions::h3::directives::Http3;
 use tw_proxy::health::HealthCheckGroup;
+use tw_request::config::block::Block;
+use tw_request::config::directories::Directory;
 use tw_request::config::location::{Location, TempPath};
 use tw_request::config::memory::{self, Memory};
 use tw_request::config::server::ServerSettings;
 use tw_request::config::upstream::Upstream;
 use tw_request::generation::{Config, HttpConfig};
-use tw_request::protocol::Http;
+use tw_request::protocol::{Http, Resolve};
 use tw_request::request::{Parts, Request};
 use tw_request::vars::VarTable;
 
 pub use self::scope::directives;
-pub use tw_core::load::Prefixes;
-pub use tw_request::config::block::Block;
-pub use tw_request::config::directories::{Directory, DirectoryPurpose};
-pub use tw_request::protocol::Resolve;
 
 /// A module of HTTP.
 pub type Module = tw_core::module::Module<Http>;

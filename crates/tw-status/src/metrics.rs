@@ -11,11 +11,10 @@ use tw_core::metrics::{CONTENT_TYPE, Format};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_module_support::metrics_output;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 /// `metrics` as written.
 #[derive(Default)]

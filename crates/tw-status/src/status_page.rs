@@ -18,17 +18,16 @@ use tw_core::metrics::{
 };
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_http_cache::write_fleets;
 use tw_module_support::metrics_output;
 use tw_module_support::page_policy::{NONCE, policy};
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::random_id::random_id;
+use tw_request::request::Request;
 use tw_rt::{Cause, watch};
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::cache::write_fleets;
 use tw_server::http::history;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::http::variables::random_id;
-use tw_server::load::Resolve;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");

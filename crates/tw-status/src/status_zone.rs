@@ -17,11 +17,10 @@ use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Sett
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::Settings;
 use tw_module_support::loop_sets::LoopSets;
+use tw_request::plan::{LogHandler, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 use tw_rt::clock;
-use tw_server::http::Http;
-use tw_server::http::plan::{LogHandler, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
 
 /// `status_zone` as written.
 #[derive(Default)]

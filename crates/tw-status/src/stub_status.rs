@@ -8,12 +8,11 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, record};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_module_support::connections::Connections;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 /// `stub_status` as written.
 #[derive(Default)]

@@ -34,12 +34,11 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_log::Text;
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_request::config::location::Location;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 use self::login::is_nameless;
 use self::pages::{ProviderPages, begin_login};

@@ -7,10 +7,10 @@ use tw_core::metrics::CONTENT_TYPE;
 use tw_http::Method;
 use tw_module_support::cross_origin::is_cross_origin;
 use tw_module_support::page_policy;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{Handler, Outcome, Step};
-use tw_server::http::request::Request;
-use tw_server::http::variables::random_id;
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Step};
+use tw_request::random_id::random_id;
+use tw_request::request::Request;
 
 use super::control::ControlRequest;
 use super::directives::DisplayFormat;

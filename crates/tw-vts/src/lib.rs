@@ -23,12 +23,11 @@ use tw_base::Limit;
 use tw_conf::{ConfError, Directive};
 use tw_core::module::Settings;
 use tw_core::session::Session;
+use tw_request::plan::{Handler, LogHandler, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 use tw_rt::clock;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, LogHandler, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
 
 use self::directives::DisplayFormat;
 pub use self::directives::Raw;

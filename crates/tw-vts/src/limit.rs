@@ -2,9 +2,9 @@
 
 use tw_conf::ConfError;
 use tw_log::{Level, Text};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use super::directives::RawTrafficLimit;
 use super::node::{Average, now_ms};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use tw_request::cache_info::UpstreamCacheStatus;
 use tw_rt::clock;
-use tw_server::http::cache::UpstreamCacheStatus;
 
 /// Requests whose times make the average.
 pub(super) const SAMPLES_MAX: usize = 64;

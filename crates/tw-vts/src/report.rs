@@ -8,8 +8,8 @@ use std::rc::Rc;
 use tw_core::NGINX_VERSION;
 use tw_core::metrics::json_string;
 use tw_module_support::connections::Connections;
-use tw_server::http::generation::LoopGeneration;
-use tw_server::http::request::Request;
+use tw_request::generation::LoopGeneration;
+use tw_request::request::Request;
 
 use super::node::{TrafficNode, now_ms};
 use super::settings::Vts;

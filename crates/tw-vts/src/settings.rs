@@ -6,9 +6,9 @@ use tw_conf::ConfError;
 use tw_core::vars::write::put_number;
 use tw_log::Level;
 use tw_module_support::zone;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Computed, SlotKind, Template, Value};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::{Computed, SlotKind, Template, Value};
 
 use super::directives::{DisplayFormat, Raw, RawFilter, RawSet};
 use super::limit::TrafficLimit;

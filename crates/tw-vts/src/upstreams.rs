@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use tw_connect::upstream_block::{configured_groups, shared_groups};
 use tw_core::metrics::json_string;
 use tw_core::shared_objects::SharedObjects;
+use tw_http_cache::{Cache, CacheSnapshot};
+use tw_request::protocol::Http;
 use tw_rt::clock;
-use tw_server::http::Http;
-use tw_server::http::cache::{Cache, CacheSnapshot};
 use tw_upstream::{Group, Peer, PeerStatus};
 
 use super::node::{Bucket, CACHE_WORDS, CLASS_WORDS, write_buckets, write_members};

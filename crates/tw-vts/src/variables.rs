@@ -1,7 +1,7 @@
 //! The variables `$vts_*`.
 
-use tw_server::http::request::Request;
-use tw_server::vars::{Value, VarDef};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 use super::settings::Vts;
 use super::stat::Stat;

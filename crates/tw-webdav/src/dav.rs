@@ -24,14 +24,13 @@ use tw_disk::{Disk, DiskError, Errno, FileKind, FileMeta, JobClass, JobSource, O
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
-use tw_server::config::location::{Location, Symlinks};
-use tw_server::config::permissions;
-use tw_server::http::Http;
-use tw_server::http::files;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::config::location::{Location, Symlinks};
+use tw_request::config::permissions;
+use tw_request::files;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use self::preconditions::{Checks, NotChanged};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_log::Text;
-use tw_server::http::body::Pull;
-use tw_server::http::files::OpenFile;
-use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::Request;
+use tw_request::body::Pull;
+use tw_request::files::OpenFile;
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
 
 use super::codec::Codec;
 use super::media_tracks::{MediaTrack, MediaTracks};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync;
 
-use tw_server::http::files::OpenFile;
+use tw_request::files::OpenFile;
 
 use super::media_tracks::MediaTracks;
 

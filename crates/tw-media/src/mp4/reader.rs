@@ -7,9 +7,9 @@ use std::ops::Range;
 use tw_disk::{Errno, Op};
 use tw_http::Known;
 use tw_log::{Level, Text};
-use tw_server::http::files::OpenFile;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
+use tw_request::files::OpenFile;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 use super::movie::{Fault, HEADER_MAX, ParsedHeader, read_header};
 

@@ -12,12 +12,11 @@ use tw_core::module::Settings;
 use tw_http::Known;
 use tw_log::{Level, Text};
 use tw_module_support::block::variable_name;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{After, Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Subrequest};
-use tw_server::load::Resolve;
-use tw_server::vars::{EvalStatus, Template, VarTarget};
+use tw_phases::subrequest::{ParentBody, Subrequest};
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{After, Request, Uri};
+use tw_request::vars::{EvalStatus, Template, VarTarget};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

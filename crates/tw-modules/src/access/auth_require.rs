@@ -7,10 +7,9 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, 
 use tw_core::module::Settings;
 use tw_log::Level;
 use tw_module_support::required_values::{RawRequirement, Requirement};
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 

@@ -14,10 +14,10 @@ use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::VarDef;
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::plan::{AccessPurpose, Handler, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::vars::Template;
+use tw_request::plan::{AccessPurpose, Handler, Phase, Plan, Step};
+use tw_request::protocol::Http;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Variable with the reason.
 const REASON: &str = "deny_reason";

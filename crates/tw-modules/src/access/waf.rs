@@ -25,11 +25,10 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word,
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::plan::{Phase, Plan};
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
+use tw_request::config::location::Location;
+use tw_request::plan::{Phase, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::vars::VarDef;
 
 use self::audit_log::AuditLog;
 pub(crate) use self::firewall::Waf;

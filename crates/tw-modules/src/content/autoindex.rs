@@ -11,10 +11,9 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, recor
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 use self::page::ListingFormat;
 

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Method;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 /// GIF 89a of one transparent pixel, byte for byte nginx's: caches may hold it.
 static GIF: [u8; 43] = [

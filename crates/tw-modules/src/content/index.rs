@@ -13,12 +13,11 @@ use tw_disk::{DiskError, Errno, FileKind, FileMeta, Now, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::files;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::files;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Index files as written.
 #[derive(Default)]

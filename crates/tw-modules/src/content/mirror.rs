@@ -6,13 +6,12 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::background_subrequest::{self, Copied};
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{Request, Uri};
-use tw_server::http::request_body;
-use tw_server::http::subrequest::Refused;
-use tw_server::load::Resolve;
+use tw_phases::background_subrequest::{self, Copied};
+use tw_phases::subrequest::Refused;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Request, Uri};
+use tw_request::request_body;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

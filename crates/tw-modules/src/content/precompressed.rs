@@ -12,12 +12,11 @@ use tw_disk::{DiskError, Errno, FileKind, Now, Op};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::content_coding::{is_accepted, is_gzip_allowed};
-use tw_server::http::files::{self, OpenFile};
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_phases::content_coding::{is_accepted, is_gzip_allowed};
+use tw_request::files::{self, OpenFile};
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 /// A content coding whose files may lie beside the plain ones.
 pub(crate) trait StaticCoding: Send + Sync + 'static {

@@ -11,11 +11,10 @@ use tw_disk::{FileKind, JobSource};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::http::variables::random_id;
-use tw_server::load::Resolve;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::random_id::random_id;
+use tw_request::request::Request;
 
 /// `random_index` as written.
 #[derive(Default)]

@@ -9,12 +9,11 @@ use tw_disk::FileKind;
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::Http;
-use tw_server::http::error_response;
-use tw_server::http::files::OpenFile;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_phases::error_response;
+use tw_request::files::OpenFile;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 /// There is nothing to set: every location can serve files.
 pub(crate) struct Static;

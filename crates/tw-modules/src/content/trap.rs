@@ -11,13 +11,12 @@ use bytes::Bytes;
 use tw_base::FatalMutex;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::{Handler, LocalFuture, Outcome, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::request_body::{self, BodyLimits, Source};
 use tw_rt::watch;
-use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::{Handler, LocalFuture, Outcome, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::http::request_body::{self, BodyLimits, Source};
-use tw_server::load::Resolve;
 
 /// State that all loops share.
 static SHARED: FatalMutex<u64> = FatalMutex::new(0);

@@ -357,8 +357,9 @@ impl<S> Clone for LogDestination<S> {
 #[cfg(test)]
 mod tests {
     use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
-    use tw_server::http::generation::Config;
-    use tw_server::load::{Prefixes, load};
+    use tw_core::load::Prefixes;
+    use tw_request::generation::Config;
+    use tw_server::load::load;
 
     /// Loads `http { CONF }`; the error is a line as in the error log, without its file.
     fn config(conf: &str) -> Result<Config, String> {

@@ -17,13 +17,12 @@ use tw_core::module::Settings;
 use tw_log::{Level, Text};
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_module_support::types::{self, RawTypes, Types};
-use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::early_subrequest::EarlySubrequest;
-use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
-use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Refused};
-use tw_server::load::Resolve;
+use tw_phases::early_subrequest::EarlySubrequest;
+use tw_phases::subrequest::{ParentBody, Refused};
+use tw_request::body::{Body, Pull};
+use tw_request::plan::{HeaderFilter, LocalFuture, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Request, Uri};
 
 use crate::filters::ssi;
 

@@ -17,12 +17,11 @@ use tw_http::Known;
 use tw_log::{Level, Text};
 use tw_module_support::changed_body::remove_length;
 use tw_module_support::types::{self, RawTypes, Types};
-use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value};
+use tw_request::body::{Body, Pull};
+use tw_request::plan::{HeaderFilter, LocalFuture, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Template, Value};
 
 use self::table::{CharsetMap, Recoder, RecodingTable};
 

@@ -14,12 +14,11 @@ use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, re
 use tw_core::module::Settings;
 use tw_http::Known;
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
-use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::content_coding::is_gzip_allowed;
-use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_phases::content_coding::is_gzip_allowed;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::{HeaderFilter, LocalFuture, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 use zlib_rs::{InflateError, InflateFlush};
 
 use self::members::{MemberState, Members};

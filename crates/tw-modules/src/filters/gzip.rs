@@ -7,13 +7,12 @@ use tw_base::{Limit, PrefixedName};
 use tw_conf::{ConfError, Directive, HTTP, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, record};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::content_coding::is_gzip_allowed;
-use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
+use tw_phases::content_coding::is_gzip_allowed;
+use tw_request::body::Body;
+use tw_request::plan::{HeaderFilter, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 
 use crate::shared::coding::{self, CodingDirectives, CompressionRules, Spec};
 

@@ -14,13 +14,12 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 use tw_http::{Known, ResponseHead, date, hop};
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{HeaderFilter, Plan, TrailerFilter};
-use tw_server::http::prepare_response;
-use tw_server::http::request::{Ranges, Request};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_phases::prepare_response;
+use tw_request::body::Body;
+use tw_request::plan::{HeaderFilter, Plan, TrailerFilter};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{Ranges, Request};
+use tw_request::vars::Template;
 
 const ALL_IF: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
 

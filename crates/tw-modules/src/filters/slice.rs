@@ -22,16 +22,15 @@ use tw_conf::{ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::range::{self, ByteRange, ContentRange};
 use tw_http::{Known, num};
+use tw_http_cache as cache;
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::body::{AlreadyLogged, Body, Pull};
-use tw_server::http::cache;
-use tw_server::http::generation::PlanId;
-use tw_server::http::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
-use tw_server::http::request::{After, Ranges, Request};
-use tw_server::http::subrequest::Subrequest;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_phases::subrequest::Subrequest;
+use tw_request::body::{AlreadyLogged, Body, Pull};
+use tw_request::generation::PlanId;
+use tw_request::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{After, Ranges, Request};
+use tw_request::vars::{Value, VarDef};
 
 /// Settings as written.
 #[derive(Default)]

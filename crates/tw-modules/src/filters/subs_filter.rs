@@ -12,12 +12,11 @@ use tw_core::module::Settings;
 use tw_http::Known;
 use tw_module_support::changed_body::{Validators, changed, remove_length};
 use tw_module_support::types::{self, RawTypes, Types};
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::body::Body;
+use tw_request::plan::{HeaderFilter, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use self::lines::Lines;
 use self::rule::{RawRule, Rule};

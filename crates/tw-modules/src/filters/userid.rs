@@ -16,13 +16,12 @@ use tw_http::base64::{self, Alphabet};
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_net::Addr;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
-use tw_server::http::variables::find_cookie;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value, VarDef};
+use tw_request::body::Body;
+use tw_request::cookie::find_cookie;
+use tw_request::plan::{HeaderFilter, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Template, Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

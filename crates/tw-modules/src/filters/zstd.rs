@@ -6,13 +6,12 @@ use std::sync::Arc;
 use tw_base::PrefixedName;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::content_coding::is_accepted;
-use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
+use tw_phases::content_coding::is_accepted;
+use tw_request::body::Body;
+use tw_request::plan::{HeaderFilter, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 
 use crate::shared::coding::{self, CodingDirectives, CompressionRules, Spec};
 

@@ -15,17 +15,17 @@ use tw_base::Limit;
 use tw_conf::{ConfError, Directive, Span};
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_http::{Framing, Method};
+use tw_http_cache::{self as cache, Lookup, SentBody};
 use tw_log::{Level, Text};
-use tw_server::http::cache::{self, Lookup, SentBody};
-use tw_server::http::forward_head::RewriteFields;
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
-use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
+use tw_phases::forward_head::RewriteFields;
+use tw_proxy::health::PassTarget;
+use tw_proxy::{
+    self as proxy, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
+use tw_request::plan::{Handler, Outcome, Plan, Step};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::{Template, VarDef};
 
 use crate::gateways::pass_module::PassModule;
 

@@ -17,19 +17,19 @@ use tw_http::escape::Escape;
 use tw_http::origin::RequestWriter;
 use tw_http::{Version, hop};
 use tw_log::{Level, Text};
-use tw_server::http::forward_head::KeepFields;
-use tw_server::http::plan::{Handler, Outcome, Step};
-use tw_server::http::proxy::codec::BodyFraming;
-use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
-use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
-use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
-use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
+use tw_phases::forward_head::KeepFields;
+use tw_proxy::codec::BodyFraming;
+use tw_proxy::codec::http2::{Http2Codec, Trailers};
+use tw_proxy::directives::{ProxyDirectives, UpstreamDirectives};
+use tw_proxy::health::PassTarget;
+use tw_proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
+use tw_proxy::{
+    self as proxy, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
-use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
-use tw_server::load::Resolve;
+use tw_request::plan::{Handler, Outcome, Step};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::retry_conditions::{RetryOn, RetryWords};
 
 use self::health_check::{GrpcHealthCheck, authority};
 use crate::gateways::cgi::address::{AddressScheme, PassAddress, RawPassAddress};

@@ -9,12 +9,9 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, record, units};
 use tw_core::module::Settings;
-use tw_server::http::Http;
-use tw_server::http::plan::Plan;
-use tw_server::http::proxy::health::{
-    self, CheckProtocol, Checkable, GrpcCheck, HealthCheck, HealthCriteria, PassTarget,
-};
-use tw_server::load::Resolve;
+use tw_proxy::health::{self, CheckProtocol, Checkable, GrpcCheck, HealthCheck, HealthCriteria, PassTarget};
+use tw_request::plan::Plan;
+use tw_request::protocol::{Http, Resolve};
 
 pub(crate) use self::parameters::{CheckParameters, MatchBlocks};
 

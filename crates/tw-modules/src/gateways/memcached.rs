@@ -9,20 +9,19 @@ use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::escape::Escape;
 use tw_http::{Method, target};
 use tw_log::Level;
-use tw_server::http::forward_head::KeepFields;
-use tw_server::http::plan::{Handler, Outcome, Step};
-use tw_server::http::proxy::codec::memcached::MemcachedCodec;
-use tw_server::http::proxy::codec::{BodyFraming, Codec};
-use tw_server::http::proxy::directives::UpstreamDirectives;
-use tw_server::http::proxy::health::{Checkable, PassTarget};
-use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::proxy::{
-    self, ProxySettings, UpstreamGroup, UpstreamRequest, UpstreamRequestBody, UpstreamSettings,
-};
-use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_phases::forward_head::KeepFields;
+use tw_proxy::codec::memcached::MemcachedCodec;
+use tw_proxy::codec::{BodyFraming, Codec};
+use tw_proxy::directives::UpstreamDirectives;
+use tw_proxy::health::{Checkable, PassTarget};
+use tw_proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_proxy::{self as proxy, ProxySettings, UpstreamRequest, UpstreamRequestBody, UpstreamSettings};
+use tw_request::config::upstream::UpstreamGroup;
+use tw_request::plan::{Handler, Outcome, Step};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::retry_conditions::{RetryOn, RetryWords};
+use tw_request::vars::Template;
 
 use crate::gateways::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::gateways::cgi::params;

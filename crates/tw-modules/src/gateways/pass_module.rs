@@ -9,13 +9,12 @@ use tw_connect::resolving;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_otel::context;
-use tw_server::config::location::Location;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Plan};
-use tw_server::http::proxy::ProxySettings;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
+use tw_proxy::ProxySettings;
+use tw_request::config::location::Location;
+use tw_request::plan::{Handler, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 
 /// Settings of a location that may pass requests on.
 pub(crate) trait PassModule: Handler + Sized + 'static {

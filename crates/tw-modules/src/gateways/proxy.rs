@@ -23,24 +23,24 @@ use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
 use tw_http::{Framing, Version};
+use tw_http_cache::settings::{CacheDirectives, HasCacheSettings};
+use tw_http_cache::{self as cache, Lookup, SentBody};
 use tw_log::{Level, Text};
-use tw_server::http::cache::settings::{CacheDirectives, HasCacheSettings};
-use tw_server::http::cache::{self, Lookup, SentBody};
-use tw_server::http::forward_head::RewriteFields;
-use tw_server::http::plan::{Handler, Outcome, Step, UPSTREAM};
-use tw_server::http::proxy::codec::BodyFraming;
-use tw_server::http::proxy::codec::http1::Http1Codec;
-use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
-use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
-use tw_server::http::proxy::health::PassTarget;
-use tw_server::http::proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
-use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
+use tw_phases::forward_head::RewriteFields;
+use tw_proxy::codec::BodyFraming;
+use tw_proxy::codec::http1::Http1Codec;
+use tw_proxy::codec::http2::{Http2Codec, Trailers};
+use tw_proxy::directives::{ProxyDirectives, UpstreamDirectives};
+use tw_proxy::health::PassTarget;
+use tw_proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
+use tw_proxy::{
+    self as proxy, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
-use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
+use tw_request::plan::{Handler, Outcome, Step, UPSTREAM};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::retry_conditions::{RetryOn, RetryWords};
+use tw_request::vars::{Template, VarDef};
 
 use crate::gateways::pass_module::{Pass, PassModule};
 

@@ -3,14 +3,14 @@
 use tw_base::{Limit, PrefixedName};
 use tw_conf::{ConfError, Directive, record};
 use tw_http::{Framing, Method, num};
-use tw_server::http::cache::settings::CacheDirectives;
-use tw_server::http::proxy::codec::BodyFraming;
-use tw_server::http::proxy::codec::http1::Http1Codec;
-use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
-use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
-use tw_server::load::Resolve;
+use tw_http_cache::settings::CacheDirectives;
+use tw_proxy::codec::BodyFraming;
+use tw_proxy::codec::http1::Http1Codec;
+use tw_proxy::directives::{ProxyDirectives, UpstreamDirectives};
+use tw_proxy::settings::{HIDDEN_OF_APPLICATIONS, ProxyKind};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::retry_conditions::{RetryOn, RetryWords};
 
 use crate::gateways::cgi::address::AddressScheme;
 use crate::gateways::cgi::params::{RequestParams, Writer};

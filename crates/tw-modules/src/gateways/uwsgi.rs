@@ -6,14 +6,14 @@ use tw_conf::{ConfError, Contexts, Directive, HTTP, LOCATION, Node, SERVER, Sett
 use tw_connect::tls_directives::UpstreamTlsDirectives;
 use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_http::Method;
-use tw_server::http::cache::settings::CacheDirectives;
-use tw_server::http::proxy::codec::BodyFraming;
-use tw_server::http::proxy::codec::http1::Http1Codec;
-use tw_server::http::proxy::directives::{ProxyDirectives, UpstreamDirectives};
-use tw_server::http::proxy::settings::{HIDDEN_OF_APPLICATIONS, HasUpstream, ProxyKind};
-use tw_server::http::request::Request;
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
-use tw_server::load::Resolve;
+use tw_http_cache::settings::CacheDirectives;
+use tw_proxy::codec::BodyFraming;
+use tw_proxy::codec::http1::Http1Codec;
+use tw_proxy::directives::{ProxyDirectives, UpstreamDirectives};
+use tw_proxy::settings::{HIDDEN_OF_APPLICATIONS, HasUpstream, ProxyKind};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::retry_conditions::{RetryOn, RetryWords};
 
 use crate::gateways::cgi::address::AddressScheme;
 use crate::gateways::cgi::params::{self, RequestParams, Writer};

@@ -17,12 +17,11 @@ use tw_log::Level;
 use tw_module_support::zone::{
     self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, ZoneTable, Zones, slab_cost,
 };
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::key_bandwidth::{KeyBandwidth, KeySchedule};
-use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::body::Body;
+use tw_request::key_bandwidth::{KeyBandwidth, KeySchedule};
+use tw_request::plan::{HeaderFilter, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 const ALL: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
 

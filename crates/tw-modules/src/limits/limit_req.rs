@@ -27,10 +27,10 @@ use tw_fleet::{RateKey, SharedRate};
 use tw_log::Level;
 use tw_module_support::refusal::{self, HasRefusal, LimitRefusal};
 use tw_module_support::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
-use tw_server::http::Http;
-use tw_server::http::phases;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
+use tw_phases::phases;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::Http;
+use tw_request::request::Request;
 
 use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
 use self::cost::PendingCosts;

@@ -21,10 +21,11 @@ use tw_core::session::Session;
 use tw_core::vars::VarDef;
 use tw_log::Level;
 use tw_module_support::refusal;
+use tw_request::plan::Plan;
+use tw_request::protocol::Http;
+use tw_request::request::Request;
 use tw_rt::clock;
-use tw_server::http::plan::Plan;
-use tw_server::http::request::Request;
-use tw_server::http::{BackgroundTask, Http};
+use tw_server::http::BackgroundTask;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

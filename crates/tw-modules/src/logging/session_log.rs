@@ -21,11 +21,11 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::vars::{Value, write};
 use tw_module_support::zone::{self, Zone, ZoneCounters, ZoneParameter, slab_cost};
-use tw_server::http::plan::{LogHandler, Plan};
-use tw_server::http::request::Request;
-use tw_server::http::{BackgroundTask, Http};
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, VarDef};
+use tw_request::plan::{LogHandler, Plan};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Template, VarDef};
+use tw_server::http::BackgroundTask;
 
 use self::format::{LineParts, SessionFormat};
 

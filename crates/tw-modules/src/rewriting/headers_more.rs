@@ -14,11 +14,10 @@ use tw_http::host::Host;
 use tw_http::{Known, ResponseHead, date};
 use tw_log::{Level, Text};
 use tw_module_support::changed_body::{refuse_ranges, without_length};
-use tw_server::http::Http;
-use tw_server::http::body::Body;
-use tw_server::http::plan::{Handler, HeaderFilter, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::body::Body;
+use tw_request::plan::{Handler, HeaderFilter, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 use self::rule::{Change, Effect, FieldNames, Mode, RawRule, Rule, Side, Verb};
 

@@ -7,11 +7,10 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, recor
 use tw_core::module::Settings;
 use tw_http::target;
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// `internal_redirect` as written.
 #[derive(Default)]

@@ -11,11 +11,10 @@ use tw_http::Known;
 use tw_module_support::forwarded::{ProxyChain, forwarded};
 use tw_module_support::trusted_proxies::TrustedProxies;
 use tw_net::Addr;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_request::plan::{Handler, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

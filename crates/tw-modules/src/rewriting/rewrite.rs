@@ -22,10 +22,9 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, record};
 use tw_core::module::{Settings, TakeIf};
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::plan::{Handler, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 use self::condition::IfCondition;
 use self::program::Program;

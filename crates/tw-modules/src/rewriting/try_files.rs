@@ -11,13 +11,12 @@ use tw_core::module::Settings;
 use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::config::location::RootKind;
-use tw_server::http::Http;
-use tw_server::http::files;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::{AliasEnd, Request};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::config::location::RootKind;
+use tw_request::files;
+use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::{AliasEnd, Request};
+use tw_request::vars::Template;
 
 /// Highest code that may be returned.
 const CODE_MAX: u64 = 999;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Known;
-use tw_server::http::Http;
-use tw_server::http::plan::Plan;
-use tw_server::http::request::Request;
-use tw_server::http::user_agent::is_msie;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_phases::user_agent::is_msie;
+use tw_request::plan::Plan;
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -16,10 +16,9 @@ use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
 use tw_module_support::block::variable_name;
-use tw_server::http::Http;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{SlotKind, Template};
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{SlotKind, Template};
 
 use self::document::{SIZE_MAX, Unusable};
 use self::path::PathNode;

@@ -10,11 +10,10 @@ use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_core::server_names::ServerName;
 use tw_http::Known;
 use tw_log::Level;
-use tw_server::http::Http;
-use tw_server::http::plan::Plan;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Value, VarDef};
+use tw_request::plan::Plan;
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 /// Longest host of a referer that is looked up.
 const HOST_MAX: usize = 256;

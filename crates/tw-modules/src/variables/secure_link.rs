@@ -8,11 +8,10 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word,
 use tw_core::module::Settings;
 use tw_http::base64::{self, Alphabet};
 use tw_module_support::secret::is_same;
-use tw_server::http::Http;
-use tw_server::http::plan::Plan;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value, VarDef};
+use tw_request::plan::Plan;
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
+use tw_request::vars::{Template, Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 

@@ -1,8 +1,9 @@
 //! Loading of configurations with all modules.
 
 use tw_conf::{ConfError, Diagnostics, MemoryFiles, Reader, Tree};
+use tw_core::load::Prefixes;
 use tw_core::shared_objects::SharedObjects;
-use tw_server::load::{Prefixes, load};
+use tw_server::load::load;
 
 /// All mistakes of a configuration, in order.
 pub(crate) fn mistakes(text: &str) -> Vec<ConfError> {

@@ -15,20 +15,18 @@ use tw_http::HeadLimits;
 use tw_tls_settings::{Ssl, preload_keys};
 
 use super::scope::{BlockKind, BlockScope};
-use super::{
-    CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve,
-};
+use super::{CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM};
 use crate::http::acme::Acme;
 use tw_http_versions::h2::directives::Http2;
 use tw_http_versions::h3::directives::Http3;
-use tw_proxy::UpstreamGroup;
 use tw_proxy::health::PassTarget;
 use tw_request::config::listen::Listen;
 use tw_request::config::location::Location;
 use tw_request::config::server::ServerSettings;
+use tw_request::config::upstream::UpstreamGroup;
 use tw_request::generation::{ListenGroup, PlanId, ServedProtocols, Server};
 use tw_request::plan::{self, Plan};
-use tw_request::protocol::Http;
+use tw_request::protocol::{Http, Resolve};
 use tw_request::request::{Parts, Request};
 use tw_request::route::{Locations, Pattern, WrittenLocation};
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tw_conf::units;
 use tw_connect::upstream_block::server;
 use tw_module_support::small_body::{self, SmallBodyError};
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 use tw_upstream::{AdminState, PeerParams, Server};
 
 use super::response::{ApiError, ApiFailure};

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tw_cache::Purge;
+use tw_http_cache::{Cache, CacheSnapshot, MemberSnapshot, PurgeOutcome, PurgeScope, ResponseTotals};
 use tw_log::Level;
-use tw_server::http::cache::{
-    Cache, CacheSnapshot, MemberSnapshot, Purge, PurgeOutcome, PurgeScope, ResponseTotals,
-    UpstreamCacheStatus,
-};
-use tw_server::http::request::Request;
+use tw_request::cache_info::UpstreamCacheStatus;
+use tw_request::request::Request;
 
 use super::body;
 use super::response::{ApiError, ApiFailure, ApiResponse, json};

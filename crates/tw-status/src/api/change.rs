@@ -8,8 +8,8 @@ use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::Escape;
 use tw_log::Level;
+use tw_request::request::Request;
 use tw_rt::watch::Subject;
-use tw_server::http::request::Request;
 use tw_upstream::{Group, PeerId, PeerList, Server, ServerId, UnknownPeer};
 
 use super::block::Block;

@@ -14,9 +14,9 @@ use tw_http::{Method, target};
 use tw_keyval::{ChangeError, KeyvalZone, Pair, PairChange};
 use tw_log::Level;
 use tw_mail::Mail;
+use tw_request::protocol::Http;
+use tw_request::request::Request;
 use tw_rt::watch::Subject;
-use tw_server::http::Http;
-use tw_server::http::request::Request;
 use tw_stream::Stream;
 
 use super::body;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tw_mail::Mail;
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 use tw_stream::Stream;
 
 use super::response::{ApiError, json};

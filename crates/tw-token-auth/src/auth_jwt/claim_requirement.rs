@@ -12,9 +12,9 @@ use serde_json::{Number, Value as Json};
 use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{Caseless, Regex};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use super::claim_name::{ClaimName, Nesting};
 use super::operator::{Bound, Operator, Verdict};

@@ -16,12 +16,12 @@ use tw_log::Text;
 use tw_module_support::cached_files::{
     self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile,
 };
-use tw_server::http::body::Pull as _;
-use tw_server::http::generation::ServerId;
-use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Subrequest};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_phases::subrequest::{ParentBody, Subrequest};
+use tw_request::body::Pull as _;
+use tw_request::generation::ServerId;
+use tw_request::protocol::Resolve;
+use tw_request::request::{Request, Uri};
+use tw_request::vars::Template;
 
 use crate::jose::{KEY_SET_SIZE_MAX, KeySet};
 

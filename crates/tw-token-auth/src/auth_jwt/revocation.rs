@@ -8,8 +8,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use tw_conf::{ConfError, Node};
 use tw_log::Text;
 use tw_module_support::cached_files::{CachedFiles, CachedFormat, NamedFile, RawNamedFile};
-use tw_server::http::request::Request;
-use tw_server::vars::names_in;
+use tw_request::request::Request;
+use tw_request::vars::names_in;
 
 use super::key_source::{KeyFailure, file_failure};
 

@@ -6,10 +6,10 @@
 use std::rc::Rc;
 
 use serde_json::{Map, Value as Json};
-use tw_server::config::location::Satisfy;
-use tw_server::http::plan::{Handler, Step};
-use tw_server::http::request::Request;
-use tw_server::vars::{Value, VarDef};
+use tw_request::config::location::Satisfy;
+use tw_request::plan::{Handler, Step};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 use super::claim_name::{self, Nesting};
 use super::{AuthJwt, Realm};

@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use tw_base::FatalMutex;
 use tw_connect::Resolving;
 use tw_connect::tls_settings::TlsSettings;
-use tw_server::config::location::Location;
-use tw_server::event_loop::Loop;
-use tw_server::http::request::Request;
+use tw_request::config::location::Location;
+use tw_request::event_loop::Loop;
+use tw_request::request::Request;
 
 use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE, RequestError};
 use crate::jose::KeySet;

@@ -9,9 +9,9 @@ use tw_connect::Resolving;
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_block;
 use tw_log::Text;
-use tw_server::event_loop::Loop;
-use tw_server::http::proxy::own_request::{OwnProtocol, OwnRequest, OwnResponse, OwnServer};
-use tw_server::http::request::Request;
+use tw_proxy::own_request::{OwnProtocol, OwnRequest, OwnResponse, OwnServer};
+use tw_request::event_loop::Loop;
+use tw_request::request::Request;
 
 tw_base::limits! {
     /// Limits of this file.

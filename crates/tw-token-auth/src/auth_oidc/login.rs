@@ -10,7 +10,7 @@ use tw_core::server_names::ServerName;
 use tw_http::escape::{Unescape, unescape};
 use tw_http::{Known, base64, target};
 use tw_log::Text;
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 
 use super::discovery::{Caller, Metadata};
 use super::provider::{LogoutHint, Pkce, Provider, component};

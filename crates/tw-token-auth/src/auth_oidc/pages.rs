@@ -11,10 +11,10 @@ use tw_module_support::cross_origin::is_cross_origin;
 use tw_module_support::secret::is_same;
 use tw_module_support::small_body::{self, SmallBodyError};
 use tw_module_support::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
-use tw_server::http::body::Body;
-use tw_server::http::phases;
-use tw_server::http::plan::{Handler, Outcome, Step};
-use tw_server::http::request::Request;
+use tw_phases::phases;
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Step};
+use tw_request::request::Request;
 
 use super::discovery::{Caller, Metadata};
 use super::login::{self, CallbackError, HostError};

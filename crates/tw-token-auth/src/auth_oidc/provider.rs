@@ -16,9 +16,8 @@ use tw_keyval::KeyvalZone;
 use tw_module_support::block::refuse_block;
 use tw_module_support::turn_queue::{TurnLimits, TurnQueue};
 use tw_module_support::verified_tls::VerifiedTls;
-use tw_server::http::Http;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::protocol::{Http, Resolve};
+use tw_request::request::Request;
 
 use super::discovery::{Caller, Discovery, Metadata};
 use super::endpoint::ProviderUrl;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_base::FatalMutex;
-use tw_server::config::server::ServerSettings;
-use tw_server::http::request::Request;
+use tw_request::config::server::ServerSettings;
+use tw_request::request::Request;
 
 use super::provider::{Provider, ProviderPage};
 

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tw_log::Level;
+use tw_request::config::location::Location;
+use tw_request::event_loop::Loop;
+use tw_request::request::Request;
 use tw_rt::watch::Subject;
-use tw_server::config::location::Location;
-use tw_server::event_loop::Loop;
-use tw_server::http::request::Request;
 
 use super::discovery::Caller;
 use super::provider::Provider;

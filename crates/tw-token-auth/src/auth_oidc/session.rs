@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tw_base::FatalMutex;
 use tw_http::base64;
+use tw_request::cookie::find_cookie;
+use tw_request::request::Request;
 use tw_rt::clock::UnixTime;
-use tw_server::http::request::Request;
-use tw_server::http::variables::find_cookie;
 
 use super::discovery::RETRY_TIME;
 use crate::jose::VerifiedToken;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tw_disk::{Disk, DiskError, Errno, FileKind, FileMeta, Op, PathCalls};
 use tw_http::{Conditions, Etag, Validators};
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 
 use super::path_locks;
 

@@ -7,11 +7,11 @@ use tw_disk::{CreateOptions, Disk, DiskError, Errno, File, FileKind};
 use tw_http::Known;
 use tw_http::date;
 use tw_log::{Level, Text};
-use tw_server::config::permissions;
-use tw_server::http::body::Body;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
-use tw_server::http::request_body;
+use tw_request::body::Body;
+use tw_request::config::permissions;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
+use tw_request::request_body;
 
 use super::preconditions::{Checks, NotChanged};
 use super::{Dav, Links, Slash};

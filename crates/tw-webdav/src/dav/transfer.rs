@@ -5,10 +5,10 @@ use std::ffi::{CStr, CString};
 use tw_disk::{Disk, Errno, FileKind, FileMeta};
 use tw_http::Method;
 use tw_log::{Level, Text};
-use tw_server::config::location::RootKind;
-use tw_server::config::permissions;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
+use tw_request::config::location::RootKind;
+use tw_request::config::permissions;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 use super::destination::{self, DestinationError};
 use super::preconditions::{Checks, NotChanged, Overwrite};

@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString};
 
 use tw_disk::{CreateOptions, Disk, DiskError, Errno, FileKind, FileMeta, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
-use tw_server::config::permissions;
-use tw_server::http::request::Request;
+use tw_request::config::permissions;
+use tw_request::request::Request;
 
 tw_base::limits! {
     /// Limits of this module.

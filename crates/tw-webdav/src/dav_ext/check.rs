@@ -7,10 +7,10 @@ use tw_disk::{Errno, FileKind};
 use tw_http::Method;
 use tw_http::condition::Etag;
 use tw_log::{Level, Text};
-use tw_server::http::body::Body;
-use tw_server::http::files;
-use tw_server::http::plan::{Handler, HeaderFilter, Outcome, Step};
-use tw_server::http::request::Request;
+use tw_request::body::Body;
+use tw_request::files;
+use tw_request::plan::{Handler, HeaderFilter, Outcome, Step};
+use tw_request::request::Request;
 
 use super::if_field::{self, Condition, State};
 use super::locks::LockCredentials;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tw_disk::{CreateOptions, Disk, Errno, FileKind};
 use tw_http::Known;
 use tw_log::{Level, Text};
-use tw_server::http::body::Body;
-use tw_server::http::files;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
+use tw_request::body::Body;
+use tw_request::files;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 use super::check::locked;
 use super::locks::{Lock, LockCredentials, LockDepth, LockRefused, LockScope, LockToken};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_disk::{Disk, Entry, File, FileKind, FileMeta, OpenOptions};
 use tw_log::{Level, Text};
-use tw_server::http::body::{AlreadyLogged, Body, Pull};
-use tw_server::http::files;
-use tw_server::http::plan::{LocalFuture, Outcome};
-use tw_server::http::request::Request;
+use tw_request::body::{AlreadyLogged, Body, Pull};
+use tw_request::files;
+use tw_request::plan::{LocalFuture, Outcome};
+use tw_request::request::Request;
 
 use super::lock::push_active;
 use super::locks::{LockDepth, LockTable};

@@ -10,7 +10,7 @@ use tw_http::condition::Etag;
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num, target};
 use tw_module_support::date_format::push_iso8601;
-use tw_server::config::media_types::MediaTypes;
+use tw_request::config::media_types::MediaTypes;
 
 /// Property that this server knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

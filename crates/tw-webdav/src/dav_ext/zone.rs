@@ -10,7 +10,7 @@ use tw_conf::{ConfError, Node, Span};
 use tw_core::metrics::{Samples, Scrape};
 use tw_log::Text;
 use tw_module_support::zone::{self, ZoneParameter};
-use tw_server::load::Resolve;
+use tw_request::protocol::Resolve;
 
 use super::locks::LockTable;
 

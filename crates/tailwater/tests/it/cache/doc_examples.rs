@@ -341,7 +341,7 @@ fn every_value_of_cache_why_is_documented_once() {
     let cells = rows.filter_map(|row| row.split(" |").next()).filter(|cell| !cell.starts_with('$'));
     let mut explained: Vec<_> =
         cells.flat_map(|cell| cell.split(", ")).map(|word| word.trim_matches('`').to_owned()).collect();
-    let mut words: Vec<_> = tw_server::http::cache::MissReason::words().map(str::to_owned).collect();
+    let mut words: Vec<_> = tw_request::miss_reason::MissReason::words().map(str::to_owned).collect();
     explained.sort();
     words.sort();
     assert_eq!(explained, words);

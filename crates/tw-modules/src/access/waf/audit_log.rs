@@ -10,8 +10,8 @@ use tw_conf::ConfError;
 use tw_core::log::{DIRECTORY_OPENER, SinkRef};
 use tw_core::reach::Reach;
 use tw_log::{Links, NamedFiles, Target};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 use tw_waf::{AuditLogType, RecordTime, RuleSet, Transaction};
 
 use super::rule_files::RawRules;

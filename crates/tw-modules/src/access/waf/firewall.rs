@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tw_base::{Counter, FatalMutex};
 use tw_module_support::turn_queue::{self, TurnLimits, TurnQueue};
-use tw_server::vars::Template;
+use tw_request::vars::Template;
 use tw_waf::{RuleMatches, RuleSet, Source, Store};
 
 use super::audit_log::AuditLog;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_disk::DiskError;
+use tw_request::request::Request;
 use tw_rt::clock;
-use tw_server::http::request::Request;
 use tw_waf::{Connection, Memo, Phase, PhaseProgress, Transaction, Verdict};
 
 use super::firewall::{CompiledRules, INLINE_MAX, Waf};

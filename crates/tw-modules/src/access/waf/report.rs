@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tw_core::vars::{Value, write};
 use tw_log::Level;
-use tw_server::http::phases::explain::DetailedExplanation;
-use tw_server::http::plan::LogHandler;
-use tw_server::http::request::Request;
-use tw_server::vars::VarDef;
+use tw_phases::phases::explain::DetailedExplanation;
+use tw_request::plan::LogHandler;
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 use tw_waf::{Phase, RecordTime, Transaction};
 
 use super::firewall::Waf;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tw_disk::DiskError;
 use tw_http::Known;
 use tw_log::Level;
-use tw_server::http::plan::{AccessPurpose, Handler, Outcome, Step};
-use tw_server::http::request::Request;
-use tw_server::http::request_body::{self, Source};
+use tw_request::plan::{AccessPurpose, Handler, Outcome, Step};
+use tw_request::request::Request;
+use tw_request::request_body::{self, Source};
 use tw_waf::{BodyCheck as BodyLength, Phase, Verdict, VerdictAction};
 
 use super::firewall::{INLINE_BODY_MAX, Waf};

@@ -7,9 +7,9 @@ use std::task::Context;
 use bytes::Bytes;
 use tw_http::{Known, Method};
 use tw_log::Level;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::{LocalFuture, WholeBodyFilter};
-use tw_server::http::request::Request;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::{LocalFuture, WholeBodyFilter};
+use tw_request::request::Request;
 use tw_waf::{Phase, Transaction, Verdict};
 
 use super::firewall::INLINE_BODY_MAX;

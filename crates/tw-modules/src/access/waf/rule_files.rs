@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tw_conf::{ConfError, Word};
-use tw_server::load::Resolve;
+use tw_request::protocol::Resolve;
 use tw_waf::{Files, RuleError, RuleSet, Source};
 
 /// Rules as written.

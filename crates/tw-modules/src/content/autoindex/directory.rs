@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tw_disk::{Disk, Entry, JobSource, LIST_MAX, Listing};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
-use tw_server::http::body::Body;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
+use tw_request::body::Body;
+use tw_request::plan::Outcome;
+use tw_request::request::Request;
 
 use super::page::Extent;
 

@@ -6,10 +6,10 @@ use std::task::Context;
 
 use bytes::Bytes;
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::Request;
-use tw_server::vars::Template;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Lines before and after a body.
 pub(super) struct SurroundingLines {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::Method;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 use super::limits::SLEEP_MAX;
 

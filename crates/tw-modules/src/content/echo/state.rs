@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tw_core::vars::write::{put, put_number, put_seconds};
-use tw_server::http::request::Request;
-use tw_server::vars::{Value, VarDef};
+use tw_request::request::Request;
+use tw_request::vars::{Value, VarDef};
 
 pub(super) const VARIABLES: &[VarDef] = &[
     VarDef::one("echo_it", item, "The part of a text that echo_foreach_split is at."),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
 use tw_core::vars::write::{put_maybe, put_number};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value, VarDef};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::{Template, Value, VarDef};
 
 use super::UploadReport;
 use super::zone::UploadState;

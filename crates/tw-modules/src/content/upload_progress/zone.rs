@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tw_module_support::zone::{Zone, ZoneCounters, ZoneTable, slab_cost};
+use tw_request::request_body::BodyProgress;
 use tw_rt::clock;
-use tw_server::http::request_body::BodyProgress;
 
 /// Bytes of an upload besides its identifier.
 const ENTRY_SIZE: usize = 96;

@@ -23,11 +23,11 @@ use tw_core::regex::{Caseless, Regex};
 use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::early_subrequest::SubrequestTurn;
-use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::{Request, Uri};
-use tw_server::vars::Value;
+use tw_phases::early_subrequest::SubrequestTurn;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::LocalFuture;
+use tw_request::request::{Request, Uri};
+use tw_request::vars::Value;
 
 use super::commands::{self, CommandKind, CommandSpec, ConditionState, Values, text_of};
 use super::parser::{Command, Parser, START, SsiToken};

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::task::Context;
 
-use tw_server::http::early_subrequest::EarlySubrequest;
-use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Refused};
+use tw_phases::early_subrequest::EarlySubrequest;
+use tw_phases::subrequest::{ParentBody, Refused};
+use tw_request::request::{Request, Uri};
 
 /// Bytes of texts and includes that are ready before more of the page is looked at.
 pub(super) const QUEUE_MAX: usize = 64 << 10;

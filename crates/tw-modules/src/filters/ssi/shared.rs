@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use tw_core::regex::{Captures, Match, Regex};
-use tw_server::http::request::Request;
-use tw_server::vars::Value;
+use tw_request::request::Request;
+use tw_request::vars::Value;
 
 use super::words::CommandError;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_core::session::Session;
 use tw_module_support::changed_body::{Change, End};
-use tw_server::http::request::Request;
+use tw_request::request::Request;
 
 use super::rule::{Applied, ApplyLimits, Rule, TURN_WORK};
 

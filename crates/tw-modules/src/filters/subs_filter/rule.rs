@@ -9,8 +9,8 @@ use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
 
 use crate::filters::sub::VARYING_MAX;
 use crate::filters::sub::matcher::{Occurrences, WordList};

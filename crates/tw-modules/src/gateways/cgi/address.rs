@@ -7,12 +7,11 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Node, Word};
 use tw_connect::upstream_block::{self, server, warn_without_resolver};
 use tw_log::Level;
-use tw_server::config::upstream::Groups;
-use tw_server::http::plan::UPSTREAM;
-use tw_server::http::proxy::UpstreamGroup;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::config::upstream::{Groups, UpstreamGroup};
+use tw_request::plan::UPSTREAM;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Scheme of an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ impl FixedAddress {
 }
 
 impl PassAddress {
-    /// Returns the server for `r`, for [`Handler::explain`](tw_server::http::plan::Handler::explain).
+    /// Returns the server for `r`, for [`Handler::explain`](tw_request::plan::Handler::explain).
     pub(crate) fn explain(
         &self,
         r: &Request,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::{Framing, Method};
-use tw_server::http::proxy::codec::Codec;
-use tw_server::http::proxy::health::Checkable;
-use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
-use tw_server::http::request::Request;
+use tw_proxy::codec::Codec;
+use tw_proxy::health::Checkable;
+use tw_proxy::{ProxySettings, UpstreamSettings};
+use tw_request::config::upstream::UpstreamGroup;
+use tw_request::request::Request;
 
 use super::address::FixedAddress;
 use super::language::Language;

@@ -5,13 +5,13 @@ use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
 };
 use tw_http::{Framing, Method};
-use tw_server::http::cache::settings::{self as cache_settings, HasCacheSettings};
-use tw_server::http::plan::Plan;
-use tw_server::http::proxy::codec::{BodyFraming, Codec};
-use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
+use tw_http_cache::settings::{self as cache_settings, HasCacheSettings};
+use tw_proxy::codec::{BodyFraming, Codec};
+use tw_proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_request::plan::Plan;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::VarDef;
 
 use super::address::{AddressScheme, RawPassAddress};
 use super::params::{self, Params, RawParam, RequestParams};

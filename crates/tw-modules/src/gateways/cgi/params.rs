@@ -3,12 +3,11 @@
 
 use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
 use tw_http::{Framing, Known};
+use tw_http_cache::{CONDITIONAL, UpstreamConditions};
 use tw_otel::context::{self, InjectedContext};
-use tw_server::http::cache::CONDITIONAL;
-use tw_server::http::cache::UpstreamConditions;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Contexts of the directives of parameters.
 pub(crate) const ALL: u32 = HTTP | SERVER | LOCATION;

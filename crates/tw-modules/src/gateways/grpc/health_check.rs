@@ -7,11 +7,12 @@ use bytes::Bytes;
 use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
-use tw_server::http::proxy::codec::Codec;
-use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
-use tw_server::http::proxy::health::Checkable;
-use tw_server::http::proxy::{ProxySettings, UpstreamGroup, UpstreamSettings};
-use tw_server::http::request::Request;
+use tw_proxy::codec::Codec;
+use tw_proxy::codec::http2::{Http2Codec, Trailers};
+use tw_proxy::health::Checkable;
+use tw_proxy::{ProxySettings, UpstreamSettings};
+use tw_request::config::upstream::UpstreamGroup;
+use tw_request::request::Request;
 
 use crate::gateways::cgi::address::FixedAddress;
 use crate::gateways::proxy::fields::{ForwardedFields, HEAD_SIZE, RequestFields};

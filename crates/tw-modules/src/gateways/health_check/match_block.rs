@@ -7,10 +7,10 @@ use tw_core::regex::{Caseless, Match, Regex};
 use tw_http::Fields;
 use tw_log::Text;
 use tw_module_support::block::{refuse_block, variable_name};
-use tw_server::http::proxy::health::HealthCriteria;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_proxy::health::HealthCriteria;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Conditions of a `match` block.
 pub(super) struct MatchBlock {

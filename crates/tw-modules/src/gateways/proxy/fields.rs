@@ -3,13 +3,12 @@
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known, hop};
+use tw_http_cache::{CONDITIONAL, UpstreamConditions};
 use tw_otel::context::{self, InjectedContext};
-use tw_server::http::cache::CONDITIONAL;
-use tw_server::http::cache::UpstreamConditions;
-use tw_server::http::header_names::HeaderNames;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value};
+use tw_request::header_names::HeaderNames;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::{Template, Value};
 
 /// Bytes that the head of a request usually has at most.
 pub(crate) const HEAD_SIZE: usize = 1024;

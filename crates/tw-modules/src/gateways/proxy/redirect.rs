@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::{Caseless, Match, Regex};
 use tw_core::session::Session as _;
-use tw_server::http::request::Request;
-use tw_server::http::route::Pattern;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::route::Pattern;
+use tw_request::vars::Template;
 
 use super::target::{PassUrl, RawPassUrl};
 

@@ -7,12 +7,11 @@ use tw_conf::{ConfError, Node, Span, Word};
 use tw_connect::upstream_block::{self, server, warn_without_resolver};
 use tw_http::escape::Escape;
 use tw_log::Level;
-use tw_server::config::upstream::Groups;
-use tw_server::http::proxy::UpstreamGroup;
-use tw_server::http::request::{Request, Rewritten};
-use tw_server::http::route::Pattern;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::config::upstream::{Groups, UpstreamGroup};
+use tw_request::protocol::Resolve;
+use tw_request::request::{Request, Rewritten};
+use tw_request::route::Pattern;
+use tw_request::vars::Template;
 
 /// Variables that this module stores.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@ use tw_conf::{
     Args, ConfError, Cx, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting,
     record,
 };
-use tw_server::http::proxy::directives::UpstreamDirectives;
-use tw_server::http::proxy::read_bind;
-use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
-use tw_server::http::retry_conditions::{RetryOn, RetryWords};
+use tw_connect::bind::read_bind;
+use tw_proxy::directives::UpstreamDirectives;
+use tw_proxy::settings::{HasUpstream, RawUpstream};
+use tw_request::retry_conditions::{RetryOn, RetryWords};
 
 use super::open::requested;
 use super::proxy_connect::{AllowedPorts, RawProxyConnect};

@@ -2,11 +2,12 @@
 
 use tw_conf::{Span, Word};
 use tw_log::Level;
-use tw_server::http::plan::Outcome;
-use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
-use tw_server::http::proxy::{self, UpstreamRequest, UpstreamRequestBody, UpstreamSettings};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
+use tw_proxy::codec::BodyFraming;
+use tw_proxy::codec::connect_tunnel::ConnectTunnel;
+use tw_proxy::{self as proxy, UpstreamRequest, UpstreamRequestBody, UpstreamSettings};
+use tw_request::plan::Outcome;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
 
 use crate::gateways::cgi::address::{AddressDestination, AddressScheme, RawPassAddress};
 

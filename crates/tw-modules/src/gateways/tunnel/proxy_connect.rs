@@ -7,11 +7,11 @@ use std::ops::RangeInclusive;
 use tw_conf::{ConfError, IneffectiveDirectives, Node, Setting, Word};
 use tw_connect::upstream_block;
 use tw_log::{Level, Text};
-use tw_server::http::plan::{Handler, Outcome, Step, UPSTREAM};
-use tw_server::http::proxy::UpstreamSettings;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_proxy::UpstreamSettings;
+use tw_request::plan::{Handler, Outcome, Step, UPSTREAM};
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use super::open::{SCHEMES, open, requested, warn_unrestricted};
 use super::response::ConnectResponse;

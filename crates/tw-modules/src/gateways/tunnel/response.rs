@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use tw_conf::{ConfError, Word};
 use tw_http::{Known, fields, hop};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// End of a head.
 const END: &[u8] = b"\r\n\r\n";

@@ -8,10 +8,10 @@ use tw_connect::upstream_attempt::put_span;
 use tw_core::vars::write::{put_maybe, put_number};
 use tw_http::Method;
 use tw_log::{Level, Text};
-use tw_server::http::proxy::UpstreamSettings;
-use tw_server::http::request::Request;
-use tw_server::http::upstream_state::Attempt;
-use tw_server::vars::{Value, VarDef};
+use tw_proxy::UpstreamSettings;
+use tw_request::request::Request;
+use tw_request::upstream_state::Attempt;
+use tw_request::vars::{Value, VarDef};
 
 /// Timeouts that `set` has given to one request.
 #[derive(Clone, Default)]

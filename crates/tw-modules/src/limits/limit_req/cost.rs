@@ -8,9 +8,9 @@ use tw_core::load::Resolve;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
 use tw_module_support::zone;
-use tw_server::http::Http;
-use tw_server::http::plan::LogHandler;
-use tw_server::http::request::Request;
+use tw_request::plan::LogHandler;
+use tw_request::protocol::Http;
+use tw_request::request::Request;
 
 use super::bucket::{self, NoRoom, REQUEST};
 use super::{KEY_MAX, ReqLimit, ReqZone};

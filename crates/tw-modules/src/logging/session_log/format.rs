@@ -6,9 +6,9 @@ use tw_conf::{ConfError, Span, Word};
 use tw_core::log::LoggedSession;
 use tw_core::vars::Value;
 use tw_log::escape::Escape;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Variable that is a sum over the session.
 const SUM: &[u8] = b"body_bytes_sent";

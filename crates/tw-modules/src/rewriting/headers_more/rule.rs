@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tw_conf::{ConfError, Cx, Node, Word};
 use tw_http::fields::is_name;
 use tw_http::{Known, hop};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::vars::Template;
 
 /// Message whose fields are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

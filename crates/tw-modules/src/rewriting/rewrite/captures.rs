@@ -1,8 +1,8 @@
 //! Escaping of what a regular expression has captured.
 
 use tw_http::escape::Escape;
-use tw_server::http::request::Request;
-use tw_server::vars::Template;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Escaping of captures.
 ///

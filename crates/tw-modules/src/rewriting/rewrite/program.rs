@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Word};
 use tw_core::regex::{Caseless, Regex};
-use tw_server::http::plan::Phase;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Var, VarTarget};
+use tw_request::plan::Phase;
+use tw_request::protocol::Resolve;
+use tw_request::vars::{Template, Var, VarTarget};
 
 use super::condition::{ExpectedResult, FileTest, IfCondition, VariableWord};
 use super::raw::{RawOperation, RewriteDirective};

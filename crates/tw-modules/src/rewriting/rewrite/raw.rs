@@ -1,7 +1,7 @@
 //! Operations as written, checked as far as possible without variables.
 
 use tw_conf::{ConfError, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, Node, SERVER, Setting, Word};
-use tw_server::load::Resolve;
+use tw_request::protocol::Resolve;
 
 use super::condition::IfCondition;
 use super::return_response::{RawReturn, is_url};

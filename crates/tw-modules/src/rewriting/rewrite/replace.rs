@@ -2,9 +2,9 @@
 
 use tw_conf::ConfError;
 use tw_http::escape::{Unescape, unescape};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use super::captures::Captures;
 use super::raw::{AfterMatch, OriginalArgs, RewriteDirective};

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use tw_conf::{ConfError, Node, Word};
 use tw_http::target;
-use tw_server::http::body::Body;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::body::Body;
+use tw_request::plan::Outcome;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 /// Highest code that may be returned.
 const CODE_MAX: u64 = 999;

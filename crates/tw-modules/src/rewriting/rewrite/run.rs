@@ -8,11 +8,11 @@ use tw_core::regex::{BacktrackLimit, Match, Regex};
 use tw_core::session::Session;
 use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
 use tw_log::{Level, Text};
-use tw_server::http::files;
-use tw_server::http::generation::PlanId;
-use tw_server::http::plan::Outcome;
-use tw_server::http::request::{Request, RequestOrigin, Rewritten};
-use tw_server::vars::{Template, VarTarget};
+use tw_request::files;
+use tw_request::generation::PlanId;
+use tw_request::plan::Outcome;
+use tw_request::request::{Request, RequestOrigin, Rewritten};
+use tw_request::vars::{Template, VarTarget};
 
 use super::captures::Captures;
 use super::condition::{ExpectedResult, FileTest};

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tw_base::Counter;
 use tw_core::metrics::{Metric, MetricKind};
+use tw_request::protocol::Resolve;
 use tw_rt::available_memory;
-use tw_server::load::Resolve;
 
 use super::codec::Coding;
 use super::encoder_memory::Memory;

@@ -19,10 +19,10 @@ use tw_http::{Known, Method, num};
 use tw_log::Level;
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_module_support::types::Types;
+use tw_request::body::{Body, Pull};
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
 use tw_rt::available_memory;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::Request;
 
 use super::budget::{self, Budget, MemoryPermit};
 use super::codec::{self, Spec};

@@ -2,7 +2,7 @@
 
 use tw_conf::{Args, Buffers, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
 use tw_module_support::types::{self, RawTypes, Types};
-use tw_server::load::Resolve;
+use tw_request::protocol::Resolve;
 
 use super::budget::Budget;
 use super::codec::Spec;

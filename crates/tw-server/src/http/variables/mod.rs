@@ -20,8 +20,6 @@ use tw_request::request::Request;
 use tw_request::vars::VarDef;
 
 pub use client::basic_user;
-pub use tw_request::cookie::find_cookie;
-pub use tw_request::random_id::random_id;
 
 /// All variables of the core.
 pub static VARIABLES: [&[VarDef]; 9] = [

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_log::{Level, Text};
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::early_subrequest::{EarlySubrequest, MadeBy, SubrequestHead};
-use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX};
+use tw_phases::early_subrequest::{EarlySubrequest, MadeBy, SubrequestHead};
+use tw_phases::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX};
+use tw_request::body::{Body, Pull};
+use tw_request::request::{Request, Uri};
 
 use super::super::Errors;
 use super::super::queue::Include;

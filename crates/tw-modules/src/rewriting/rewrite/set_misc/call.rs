@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use tw_conf::{ConfError, Word};
 use tw_log::{Level, Text};
 use tw_module_support::date_format::{self, DateZone};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_request::protocol::Resolve;
+use tw_request::request::Request;
+use tw_request::vars::Template;
 
 use super::super::captures::Captures;
 use super::base32::Base32;

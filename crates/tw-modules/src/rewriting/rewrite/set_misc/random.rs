@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use tw_server::http::variables::random_id;
+use tw_request::random_id::random_id;
 
 /// Longest random text.
 pub(super) const SECURE_RANDOM_MAX: usize = 64;
