@@ -228,9 +228,10 @@ fn request_bodies_have_all_forms() {
         async h(r) { r.headersIn; const form = await r.readRequestForm(); r.return(200, JSON.stringify([form.get('a'), form.getAll('b'), form.has('c'),
             form.hasFiles()])); } }";
     let mut host = host(source);
-    let body = |text: &'static str| {
+    let body = |text: &str| {
+        let text = text.to_owned();
         move |operation: &Operation| match operation {
-            Operation::ReadRequestBody | Operation::RequestBody => value(text),
+            Operation::ReadRequestBody | Operation::RequestBody => value(&text),
             other => panic!("{other:?}"),
         }
     };
@@ -238,7 +239,7 @@ fn request_bodies_have_all_forms() {
     assert_eq!((ended.text().as_str(), ended.operations.len()), ("héllo6", 1));
     assert_eq!(host.run(CallKind::Content, "test.j", &mut body("{\"x\": 7}")).text(), "7");
     assert_eq!(host.run(CallKind::Content, "test.g", &mut body("ab")).text(), "ab2");
-    let form = |host: &mut Host, kind: &str, text: &'static str| -> Ended {
+    let form = |host: &mut Host, kind: &str, text: &str| -> Ended {
         let Snapshot::Http(mut snapshot) = request() else { panic!() };
         snapshot.fields.push(Field::new("Content-Type", kind));
         let call = host.start(CallKind::Content, "test.h", 0, Snapshot::Http(snapshot));
@@ -250,8 +251,51 @@ fn request_bodies_have_all_forms() {
         filename=\"f.txt\"\r\nContent-Type: text/plain\r\n\r\nsecret\r\n--X--\r\n";
     let ended = form(&mut host, "multipart/form-data; boundary=X", multipart);
     assert_eq!(ended.text(), r#"["é",[{"name":"f.txt"}],false,true]"#);
-    let ended = form(&mut host, "multipart/form-data; boundary=X", "--X\r\nnothing");
-    assert_eq!(ended.exception().message, "TypeError: malformed multipart body");
+    let part = |head: &str| format!("--X\r\n{head}\r\n\r\nv\r\n--X--");
+    for (kind, body, message) in [
+        (
+            "multipart/form-data; boundary=X",
+            "--X\r\nnothing".to_owned(),
+            "missing multipart header separator",
+        ),
+        ("multipart/form-data; boundary=X", "nothing".to_owned(), "malformed multipart body"),
+        ("multipart/form-data; boundary=X", "--Xjunk".to_owned(), "malformed multipart boundary"),
+        ("multipart/form-data; boundary=X", part("A: b"), "missing Content-Disposition header"),
+        (
+            "multipart/form-data; boundary=X",
+            part("Content-Disposition: file; name=a"),
+            "unsupported disposition type",
+        ),
+        (
+            "multipart/form-data; boundary=X",
+            part("Content-Disposition: form-data; name=\"a"),
+            "unterminated quoted parameter",
+        ),
+        (
+            "multipart/form-data; boundary=X",
+            part("Content-Disposition: form-data; name=a; name=b"),
+            "duplicate name parameter",
+        ),
+        (
+            "multipart/form-data; boundary=X",
+            part("Content-Disposition: form-data; name=a b"),
+            "malformed Content-Disposition",
+        ),
+        (
+            "multipart/form-data; boundary=X",
+            "--X\r\nContent-Disposition: form-data; name=a\r\n\r\nv".to_owned(),
+            "truncated multipart body",
+        ),
+        ("multipart/form-data", String::new(), "multipart boundary is required"),
+        ("multipart/form-data; boundary=X; boundary=Y", String::new(), "duplicate boundary parameter"),
+        ("text/plain", String::new(), "unsupported content type"),
+        ("", String::new(), "request content type is required"),
+        ("application/x-www-form-urlencoded", "a=%4".to_owned(), "malformed percent escape"),
+        ("application/x-www-form-urlencoded", "a&".repeat(129), "maxKeys limit exceeded"),
+    ] {
+        let ended = form(&mut host, kind, &body);
+        assert_eq!(ended.exception().message, format!("TypeError: {message}"), "{kind}: {body}");
+    }
 }
 
 #[test]
