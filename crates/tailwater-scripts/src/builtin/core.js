@@ -175,7 +175,7 @@
         },
     };
 
-    const MODULES = new Set(['buffer', 'crypto', 'fs', 'querystring']);
+    const MODULES = new Set(['buffer', 'crypto', 'fs', 'querystring', 'zlib']);
     Object.defineProperty(globalThis, Symbol.for('tailwater:module'), {
         value: (name) => MODULES.has(name) ? part(name).module : undefined,
     });

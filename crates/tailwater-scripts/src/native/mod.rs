@@ -10,6 +10,7 @@ mod setting;
 mod text;
 mod value;
 mod webcrypto;
+mod zlib;
 
 use std::rc::Rc;
 
@@ -29,5 +30,6 @@ pub(crate) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<O
     text::install(ctx, &object, state)?;
     digest::install(ctx, &object, state)?;
     webcrypto::install(ctx, &object, state)?;
+    zlib::install(ctx, &object, state)?;
     Ok(object)
 }

@@ -40,10 +40,11 @@ const PARTS: &[(&str, &str)] = &[
     ("request", include_str!("../builtin/request.js")),
     ("stream", include_str!("../builtin/stream.js")),
     ("webcrypto", include_str!("../builtin/webcrypto.js")),
+    ("zlib", include_str!("../builtin/zlib.js")),
 ];
 
 /// Modules that scripts import by a name without a path.
-pub(crate) const MODULES: &[&str] = &["buffer", "crypto", "fs", "querystring"];
+pub(crate) const MODULES: &[&str] = &["buffer", "crypto", "fs", "querystring", "zlib"];
 
 /// Evaluates a part of the API: a function of `host` and `core`.
 pub(crate) fn evaluate_part<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {

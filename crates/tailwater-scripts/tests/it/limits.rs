@@ -138,6 +138,36 @@ fn memory_is_limited() {
 }
 
 #[test]
+fn zip_bombs_are_limited() {
+    let source = "import zlib from 'zlib'; export default { f(r) { const part = zlib.deflateRawSync(Buffer.alloc(1 << 20), { level: 9 });
+        r.return(200, String(zlib.inflateRawSync(part).length)); zlib.inflateSync(Buffer.from(bomb, 'base64')); } };
+        const bomb = 'BOMB';";
+    // 64 MiB of zeros.
+    let mut bomb = Vec::new();
+    let mut state = zlib_rs::Deflate::new(9, true, 15);
+    let zeros = vec![0; 64 << 20];
+    bomb.resize(1 << 20, 0);
+    let status = state.compress(&zeros, &mut bomb, zlib_rs::DeflateFlush::Finish).unwrap();
+    assert_eq!(status, zlib_rs::Status::StreamEnd);
+    bomb.truncate(state.total_out() as usize);
+    let base64 = base64(&bomb);
+    let settings = Settings { timeout_ms: 20_000, ..settings() };
+    let mut program = Program::start_with(&source.replace("BOMB", &base64), settings);
+    let ended = program.host.content("test.f");
+    assert_eq!(ended.text(), "1048576");
+    assert_eq!(ended.exception().message, "Error: the result is larger than js_memory");
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let letter = |group: &[u8], index: usize| {
+        let bits = group.iter().chain([&0, &0]).take(3).fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+        if index > group.len() { '=' } else { char::from(LETTERS[(bits >> (18 - 6 * index) & 63) as usize]) }
+    };
+    bytes.chunks(3).flat_map(|group| (0..4).map(move |index| letter(group, index))).collect()
+}
+
+#[test]
 fn recursion_is_limited() {
     let source = "export default { f() { const g = () => g(); g(); }, json() { let a = []; for (let i = 0; i < 1e5; i++) { a = [a]; } JSON.stringify(a); },
         parse() { JSON.parse('['.repeat(1e5)); } }";
