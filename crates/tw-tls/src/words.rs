@@ -15,7 +15,7 @@ mod suite;
 
 pub use cipher::{ciphers, ciphersuites, default_ciphers, default_ciphersuites};
 pub use command::{Command, Flag, Switch, conf_command};
-pub use group::{Group, default_groups, groups};
+pub use group::{Group, default_groups, groups, has_post_quantum};
 pub use protocol::{Protocol, Protocols, protocols};
 pub use signature::signature_algorithms;
 pub(crate) use suite::name as suite_name;

@@ -3,11 +3,13 @@
 
 use std::fmt;
 
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, Node, Span, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_tls::Settings;
-use tw_tls::words::{self, Command, Flag, Switch, ciphers, conf_command, groups, protocols};
+use tw_tls::words::{
+    self, Command, Flag, Switch, ciphers, conf_command, groups, has_post_quantum, protocols,
+};
 
 /// Handshake parameters as written.
 pub struct TlsParameters<'a> {
@@ -48,9 +50,11 @@ impl TlsParameters<'_> {
             note(cx, word, selected.note());
             settings.ciphers = selected.chosen;
         }
+        let mut group_list: Option<Span> = None;
         if let Some(word) = self.curve.filter(|word| !word.is("auto")) {
             let selected = groups(&word.lossy()).map_err(failed(word, "SSL_CTX_set1_curves_list"))?;
             note(cx, word, selected.note());
+            group_list = Some(word.span);
             settings.groups = selected.chosen;
         }
         let (mut min, mut max): (Option<words::Protocol>, Option<words::Protocol>) = (None, None);
@@ -69,6 +73,7 @@ impl TlsParameters<'_> {
                 }
                 Command::Groups(selected) => {
                     note(cx, value, selected.note());
+                    group_list = Some(value.span);
                     settings.groups = selected.chosen;
                 }
                 // DIFF(nginx): schemes bound what a server signs with, not what it or a client accepts of others.
@@ -99,6 +104,9 @@ impl TlsParameters<'_> {
                 .within(min, max)
                 .ok_or_else(|| failed_command(name, value)("no version of the protocol remains"))?;
         }
+        if let Some(span) = group_list.filter(|_| self.prefix == "ssl_") {
+            report_missing_post_quantum(&settings, span, cx);
+        }
         Ok(settings)
     }
 }
@@ -112,6 +120,16 @@ pub fn read_protocol_versions(node: &Node) -> Result<Vec<Word>, ConfError> {
     match node.args.iter().find(is_unknown) {
         Some(word) => Err(node.invalid_value(word)),
         None => Ok(node.args.clone()),
+    }
+}
+
+/// Reports a list of groups at `span` that switches off what the default has: protection of recorded traffic against quantum computers.
+fn report_missing_post_quantum<P: Protocol>(settings: &Settings, span: Span, cx: &mut Resolve<'_, P>) {
+    // Only TLSv1.3 has such groups.
+    if settings.protocols != words::Protocols::Only12 && !has_post_quantum(&settings.groups) {
+        let message = "the list of groups has no post-quantum key exchange, which the default has";
+        let hint = "begin the list with X25519MLKEM768, or leave it out";
+        cx.report(ConfError::notice(message).at(span).hint(hint));
     }
 }
 

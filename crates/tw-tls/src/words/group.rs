@@ -72,6 +72,12 @@ pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
     if selected.chosen.is_empty() { Err(WordError::NeverOffered(selected.never)) } else { Ok(selected) }
 }
 
+/// Returns true if a key exchange by one of these groups cannot be undone by a quantum computer later.
+pub fn has_post_quantum(groups: &[Group]) -> bool {
+    const POST_QUANTUM: [&dyn SupportedKxGroup; 4] = [X25519MLKEM768, SECP256R1MLKEM768, MLKEM768, MLKEM1024];
+    groups.iter().any(|group| POST_QUANTUM.iter().any(|known| known.name() == group.name()))
+}
+
 fn add(chosen: &mut Vec<Group>, group: Group) {
     if chosen.iter().all(|other| other.name() != group.name()) {
         chosen.push(group);
@@ -94,7 +100,19 @@ mod tests {
         assert!(!lists.is_empty());
         for list in lists {
             let chosen = groups(list.split(';').next().unwrap()).unwrap().chosen;
-            assert!(chosen.iter().any(|group| group.name() == X25519MLKEM768.name()), "{list}");
+            assert!(has_post_quantum(&chosen), "{list}");
+        }
+    }
+
+    #[test]
+    fn post_quantum_groups() {
+        for (words, expected) in [
+            ("auto", true),
+            ("X25519:SecP256r1MLKEM768", true),
+            ("X25519:prime256v1:secp384r1", false),
+            ("secp521r1", false),
+        ] {
+            assert_eq!(has_post_quantum(&groups(words).unwrap().chosen), expected, "{words}");
         }
     }
 

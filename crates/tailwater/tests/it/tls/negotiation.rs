@@ -69,6 +69,31 @@ fn ssl_ecdh_curve_selects_groups() {
 }
 
 #[test]
+fn test_of_the_configuration_notices_a_list_without_post_quantum_groups() {
+    let made = Authority::new().certify(&["localhost"]);
+    let test = |directives: &str| {
+        let conf = format!("http {{ server {{ {LISTEN} {directives} }} }}");
+        let output = server().certificate("one", &made).arg("-t").run(&conf).unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for classical in ["ssl_ecdh_curve X25519:prime256v1;", "ssl_conf_command Groups P-256:P-384;"] {
+        let said = test(classical);
+        assert!(said.contains("[notice]") && said.contains("no post-quantum key exchange"), "{said}");
+    }
+    for protected in [
+        "",
+        "ssl_ecdh_curve auto;",
+        "ssl_ecdh_curve X25519MLKEM768:X25519;",
+        "ssl_protocols TLSv1.2; ssl_ecdh_curve X25519;",
+        "ssl_ecdh_curve X25519; ssl_conf_command Groups X25519MLKEM768:X25519;",
+    ] {
+        let said = test(protected);
+        assert!(!said.contains("post-quantum"), "{protected}: {said}");
+    }
+}
+
+#[test]
 fn responses_pass_with_each_ssl_buffer_size() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
