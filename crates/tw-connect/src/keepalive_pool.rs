@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ pub struct PoolKey {
     pub location: u64,
     /// TLS of the connections: only requests with equal TLS settings share them.
     pub secured: Option<UpstreamTls>,
+    /// Local address that the connections were bound to (`bind`). With `transparent` it is the client's, so that another client never
+    /// gets the connection.
+    pub local: Option<SocketAddr>,
 }
 
 /// The connections of one loop that wait.

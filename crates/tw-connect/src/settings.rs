@@ -1,5 +1,6 @@
 //! Settings of connections to upstream servers: timeouts, sockets, and the servers that may be connected to.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,26 +130,43 @@ impl<S: Session> ConnectionSettings<S> {
         }
     }
 
+    /// Local address of a connection for `s` (`bind`); `None` if the kernel chooses it.
+    pub fn local_address(&self, s: &S) -> Option<SocketAddr> {
+        let Bind::From { address, .. } = &self.bind else { return None };
+        let text = address.value(s);
+        let address = bind_address(&text);
+        if address.is_none() && !text.is_empty() {
+            s.log(Level::Error, format_args!("invalid local address \"{}\"", tw_log::Text(&text)));
+        }
+        address
+    }
+
+    /// Socket options of a connection that comes from this local address.
+    pub fn options_from(&self, local: Option<SocketAddr>) -> ConnectOptions {
+        let is_transparent = matches!(self.bind, Bind::From { is_transparent: true, .. });
+        let transparent = local.is_some() && is_transparent;
+        ConnectOptions { bind: local, transparent, ..self.socket.clone() }
+    }
+
     /// Socket options of a connection for `s`.
     pub fn options(&self, s: &S) -> ConnectOptions {
-        let mut options = self.socket.clone();
-        if let Bind::From { address, is_transparent } = &self.bind {
-            let text = address.value(s);
-            match bind_address(&text) {
-                Some(address) => (options.bind, options.transparent) = (Some(address), *is_transparent),
-                None if text.is_empty() => {}
-                None => {
-                    s.log(Level::Error, format_args!("invalid local address \"{}\"", tw_log::Text(&text)))
-                }
-            }
-        }
-        options
+        self.options_from(self.local_address(s))
     }
 
     /// Socket options of all connections for `s`, if `bind` is computed once for a request.
     pub fn options_once(&self, s: &S) -> Option<ConnectOptions> {
         let is_once = !self.bind_dynamic && matches!(self.bind, Bind::From { .. });
         is_once.then(|| self.options(s))
+    }
+
+    /// Local address of all connections for `s`, if `bind` is computed once for a request; otherwise `None`.
+    pub fn local_address_once(&self, s: &S) -> Option<SocketAddr> {
+        if self.bind_dynamic { None } else { self.local_address(s) }
+    }
+
+    /// Local address of one more connection for `s`, for which [`Self::local_address_once`] was `once`.
+    pub fn next_local_address(&self, s: &S, once: Option<SocketAddr>) -> Option<SocketAddr> {
+        if self.bind_dynamic { self.local_address(s) } else { once }
     }
 
     /// Returns true if the server chosen for `s` may be tried.

@@ -98,7 +98,7 @@ pub(super) async fn run<C: Codec + Clone>(
         None => Box::pin(wait_for_peer(r, request, attempts)).await?,
     };
     if let Some(pending) = begin(r, request, attempts, lease, slot)? {
-        Box::pin(open_connection(r, request, attempts, pending, slot)).await?;
+        Box::pin(open_connection(r, request, pending, slot)).await?;
     }
     if let Some(exchange) = slot.as_mut().filter(|exchange| !exchange.codec.is_connect())
         && let Err(unsent) = read_head(r, exchange, request).await
@@ -161,8 +161,8 @@ fn begin<C: Codec + Clone>(
         sticky.prepare_cookie(r, &lease);
     }
     let built = request.rebuild.map(|rebuild| rebuild(r)).transpose().map_err(AttemptError::Unbuildable)?;
-    let pending = PendingAttempt { lease, begun, built, pool_key: connect::pool_key(r, request) };
-    match connect::open_at_once(r, request, attempts, &pending) {
+    let pending = PendingAttempt { lease, begun, built, pool_key: connect::pool_key(r, request, attempts) };
+    match connect::open_at_once(r, request, &pending) {
         None => Ok(Some(pending)),
         Some(connected) => begin_exchange(r, request, connected, pending, slot).map(|()| None),
     }
@@ -172,11 +172,10 @@ fn begin<C: Codec + Clone>(
 async fn open_connection<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
     pending: PendingAttempt,
     slot: &mut Option<Exchange<C>>,
 ) -> Result<(), AttemptError> {
-    let connected = connect::open(r, request, attempts, &pending).await;
+    let connected = connect::open(r, request, &pending).await;
     begin_exchange(r, request, connected, pending, slot)
 }
 

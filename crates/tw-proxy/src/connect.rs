@@ -1,5 +1,6 @@
 //! Connection of an attempt: an idle one, a new one, or a stream on one that is shared.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -22,8 +23,8 @@ pub(super) struct AttemptContext {
     pub(super) selection: PeerSelection,
     /// Server that the request is bound to (`sticky`).
     pub(super) sticky_id: StickyId,
-    /// Socket options, if they are computed once for all attempts (`bind`).
-    pub(super) options: Option<Box<ConnectOptions>>,
+    /// Local address, if it is computed once for all attempts (`bind`).
+    pub(super) local: Option<SocketAddr>,
 }
 
 /// An attempt that has a peer, and no connection yet.
@@ -37,15 +38,17 @@ pub(super) struct PendingAttempt {
     pub(super) pool_key: PoolKey,
 }
 
-impl AttemptContext {
-    /// Options of a new connection.
-    fn connect_options<C>(&self, r: &Request, request: &UpstreamRequest<'_, C>) -> ConnectOptions {
-        self.options.as_deref().cloned().unwrap_or_else(|| request.settings.connection.options(r))
-    }
+/// Options of a new connection for an attempt.
+fn connect_options<C>(request: &UpstreamRequest<'_, C>, pool_key: &PoolKey) -> ConnectOptions {
+    request.settings.connection.options_from(pool_key.local)
 }
 
-/// Key of the connections that `r` may use.
-pub(super) fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PoolKey {
+/// Key of the connections that the next attempt of `r` may use.
+pub(super) fn pool_key<C>(
+    r: &Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: &AttemptContext,
+) -> PoolKey {
     let settings = request.settings;
     PoolKey {
         group: request.group.peers.name().clone(),
@@ -54,6 +57,7 @@ pub(super) fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> Pool
             Some(_) if settings.tls.has_dynamic_name() => settings.tls.for_host(r, b""),
             secured => secured.clone(),
         },
+        local: settings.connection.next_local_address(r, attempts.local),
     }
 }
 
@@ -61,7 +65,6 @@ pub(super) fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> Pool
 pub(super) fn open_at_once<C: Codec>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
     PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
 ) -> Option<Result<Rc<UpstreamConnection>, AttemptFailure>> {
     if request.codec.is_multiplexed() {
@@ -77,20 +80,19 @@ pub(super) fn open_at_once<C: Codec>(
     if pool_key.secured.is_some() {
         return None;
     }
-    UpstreamConnection::open_at_once(event_loop, lease.peer().addr(), || attempts.connect_options(r, request))
+    UpstreamConnection::open_at_once(event_loop, lease.peer().addr(), || connect_options(request, pool_key))
 }
 
 /// Opens a connection to the peer of an attempt, or a stream on one.
 pub(super) async fn open<C: Codec>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
     pending: &PendingAttempt,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     if request.codec.is_multiplexed() {
-        return acquire_stream(r, request, attempts, pending).await;
+        return acquire_stream(r, request, pending).await;
     }
-    let options = attempts.connect_options(r, request);
+    let options = connect_options(request, &pending.pool_key);
     let secured = pending.pool_key.secured.as_ref();
     let secured = secured.map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let timeout = request.settings.timeouts.connect;
@@ -103,13 +105,12 @@ pub(super) async fn open<C: Codec>(
 async fn acquire_stream<C>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    attempts: &AttemptContext,
     PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let wanted = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
-        options: attempts.connect_options(r, request),
+        options: connect_options(request, pool_key),
         keepalive: request.group.keepalive,
         head_size: request.settings.buffer_size,
         timeout: request.settings.timeouts.connect,

@@ -168,7 +168,12 @@ impl OwnServer {
     }
 
     fn pool_key(&self) -> PoolKey {
-        PoolKey { group: self.group.peers.name().clone(), location: 0, secured: self.secured.clone() }
+        PoolKey {
+            group: self.group.peers.name().clone(),
+            location: 0,
+            secured: self.secured.clone(),
+            local: None,
+        }
     }
 }
 

@@ -152,7 +152,7 @@ fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> AttemptContext {
     AttemptContext {
         selection: attempts::begin_selection(r, request.group, &request.settings.retry.limits),
         sticky_id: sticky.map(|sticky| sticky.read_id(r)).unwrap_or_default(),
-        options: request.settings.connection.options_once(r).map(Box::new),
+        local: request.settings.connection.local_address_once(r),
     }
 }
 

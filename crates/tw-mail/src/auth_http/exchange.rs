@@ -132,6 +132,7 @@ async fn attempt(
         group: target.group.peers.name().clone(),
         location: if keep.is_local { target.number } else { 0 },
         secured: secured.clone(),
+        local: None,
     };
     let upstreams = s.event_loop().upstreams.clone();
     let idle = (keep.connections > 0).then(|| upstreams.idle.take(&owner, lease.peer())).flatten();

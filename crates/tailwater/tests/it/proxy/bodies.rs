@@ -236,6 +236,31 @@ fn proxy_bind_sets_the_source_address() {
     }
 }
 
+/// With `transparent`, a kept connection of one client would make another one look like it.
+#[test]
+fn kept_connections_are_reused_only_from_the_same_address() {
+    let addr = origin(|mut conn| {
+        while conn.head().is_some() {
+            let peer = conn.reader.get_ref().peer_addr().unwrap().to_string();
+            conn.answer("", peer);
+        }
+    });
+    for dynamic in ["off", "on"] {
+        let server = start(
+            server(),
+            &format!(
+                "upstream kept {{ server {addr}; keepalive 8; }}
+                 server {{ listen 127.0.0.1:{{port}}; proxy_http_version 1.1; proxy_set_header Connection '';
+                     proxy_bind_dynamic {dynamic}; location / {{ proxy_pass http://kept; proxy_bind $arg_from; }} }}"
+            ),
+        );
+        let [first, second, again] = ["127.0.0.7", "127.0.0.8", "127.0.0.7"]
+            .map(|from| get(&server, &format!("/?from={from}")).text());
+        assert!(first.starts_with("127.0.0.7:") && second.starts_with("127.0.0.8:"), "{first} {second}");
+        assert_eq!(again, first, "{dynamic}");
+    }
+}
+
 #[test]
 fn request_body_file_is_set_if_used() {
     let addr = mirror();
