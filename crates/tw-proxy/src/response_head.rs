@@ -138,7 +138,7 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     }
     r.upstream.trailers_hidden = Some(settings.response.forward.hidden.clone());
     // As in nginx, a response with a length has no trailers in HTTP/1.1, unless other trailers follow anyway.
-    if r.response.content_length.is_none() || r.head.version() == Version::HTTP_2 {
+    if r.response.content_length.is_none() || matches!(r.head.version(), Version::HTTP_2 | Version::HTTP_3) {
         r.response.trailers.get_or_insert_default();
     }
 }

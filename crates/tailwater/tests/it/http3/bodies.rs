@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::mpsc;
 
 use tw_http3::{ErrorCode, StreamError};
+use tw_testkit::http2_origin::{http2_origin, trailers};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::wait;
 
@@ -91,6 +92,22 @@ fn trailers_of_a_response_are_sent() {
     let response = client.get("/a.txt");
     assert_eq!(response.text(), "hello");
     assert_eq!(response.trailers, [("x-sum".to_owned(), "200".to_owned())]);
+}
+
+/// HTTP/1.1 has no trailers after a body with a length, HTTP/2 and HTTP/3 have.
+#[test]
+fn trailers_of_an_upstream_response_with_a_length_are_sent() {
+    let origin = http2_origin(h2::server::Builder::new(), |mut request| async move {
+        let mut body = request.begin(200, &[("content-length", "5")]);
+        body.send_data(bytes::Bytes::from_static(b"hello"), false).unwrap();
+        body.send_trailers(trailers(&[("x-sum", "1")])).unwrap();
+    });
+    let server = start_http3(&format!(
+        "location / {{ proxy_pass http://{origin}; proxy_http_version 2; proxy_pass_trailers on; }}"
+    ));
+    let response = server.client().get("/");
+    assert_eq!(response.text(), "hello");
+    assert_eq!(response.trailers, [("x-sum".to_owned(), "1".to_owned())]);
 }
 
 #[test]
