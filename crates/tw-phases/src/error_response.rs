@@ -27,7 +27,13 @@ pub enum ErrorResponse {
 /// Answers `r` with `status`: by its error page if it has one, else with the built-in page.
 pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> ErrorResponse {
     if matches!(status, 408 | 444 | 499) || r.state.after == After::Abort {
-        // The client is gone, or gets no response (444): the status is only for the access log.
+        // The client is gone, or gets no response (408, 444): the status is only for the access log.
+        if status != 499
+            && r.plan().core.send.reset_timedout_connection
+            && let Some(wire) = r.wire().get()
+        {
+            wire.reset_on_close();
+        }
         r.state.after = After::Abort;
         r.response.status = status;
         return ErrorResponse::Respond(Body::Empty);

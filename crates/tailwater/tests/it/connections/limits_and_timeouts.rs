@@ -163,6 +163,19 @@ fn send_timeout_ends_a_stalled_client() {
 }
 
 #[test]
+fn connection_without_an_answer_is_reset_if_asked_for() {
+    for reset in ["on", "off"] {
+        let server = start_server(server(), &format!("reset_timedout_connection {reset}; return 444;"));
+        let mut client = server.connect().unwrap();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let end = client.read_until_close().map_err(|error| error.kind());
+        let expected = if reset == "on" { Err(io::ErrorKind::ConnectionReset) } else { Ok(Vec::new()) };
+        assert_eq!(end, expected, "{reset}");
+        assert!(server.access_log(1).unwrap()[0].contains("\"GET / HTTP/1.1\" 444 "));
+    }
+}
+
+#[test]
 fn slow_client_gets_everything() {
     let server = with_big_file("send_timeout 5s;");
     let mut client = server.connect().unwrap();
