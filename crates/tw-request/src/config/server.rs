@@ -98,7 +98,7 @@ impl Settings<Http> for ServerSettings {
             }),
         record::time("client_header_timeout", HTTP | SERVER)
             .default("60s")
-            .doc("Time in which a whole request head must arrive; then 408.")
+            .doc("Time in which a whole request head must arrive. Then the connection is closed without a response, and the access log says 408.")
             .set(|raw, node, _| raw.client_header_timeout.set_msec(node)),
         record::size("client_header_buffer_size", HTTP | SERVER)
             .default("1k")

@@ -59,9 +59,9 @@ tw_base::limits! {
     /// Bytes of a request body in memory.
     directive "client_body_buffer_size", "the body goes to a temporary file";
     /// Time between two reads of a request body.
-    directive "client_body_timeout", "408";
+    directive "client_body_timeout", "the connection is closed; the access log says 408";
     /// Slowest rate of a request body, on average.
-    directive "client_body_min_rate", "408";
+    directive "client_body_min_rate", "the connection is closed; the access log says 408";
 }
 
 /// Records of the directives, for the settings as written `R` of a location.
@@ -79,12 +79,12 @@ impl<R: AsMut<Raw> + 'static> Records<R> {
             .set(|raw, node, _| raw.as_mut().client_body_buffer_size.set_size(node)),
         record::time("client_body_timeout", ALL)
             .default("60s")
-            .doc("Time between two reads of a request body; then 408.")
+            .doc("Time between two reads of a request body. Then the connection is closed without a response, and the access log says 408.")
             .set(|raw, node, _| raw.as_mut().client_body_timeout.set_msec(node)),
         record::new("client_body_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
             .default("off")
             .since("Tailwater 0.2")
-            .doc("Bytes per second at which a client has to send a request body on average, once it has been waited for longer than the grace (10s); then 408. Only the time in which the server waits for the client counts.")
+            .doc("Bytes per second at which a client has to send a request body on average, once it has been waited for longer than the grace (10s). Then the connection is closed without a response, and the access log says 408. Only the time in which the server waits for the client counts.")
             .set(|raw, node, _| raw.as_mut().client_body_min_rate.set_with(node, MinRate::read)),
         record::new("client_body_in_file_only", "on | clean | off", ALL, Args::exact(1))
             .default("off")
