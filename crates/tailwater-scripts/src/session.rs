@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tw_script::{
-    Call, CallId, ContextId, HostMessage, Load, OperationError, Outcome, ProcessMessage, Reply, ScriptId,
-    Token,
+    Call, CallId, ContextId, Event, HostMessage, Load, OperationError, Outcome, ProcessMessage, Reply,
+    ScriptId, Token,
 };
 
 use crate::link::Link;
@@ -48,7 +48,13 @@ pub(crate) struct Session {
     scripts: HashMap<ScriptId, Script>,
     realms: HashMap<Owner, Realm>,
     calls: HashMap<CallId, (Owner, ScriptId)>,
-    waiting: VecDeque<Call>,
+    waiting: VecDeque<WaitingCall>,
+}
+
+/// A call that waits for a context, with the events that have arrived for it.
+struct WaitingCall {
+    call: Call,
+    events: Vec<Event>,
 }
 
 impl Session {
@@ -77,19 +83,23 @@ impl Session {
             }
             HostMessage::Call(call) => self.start(*call),
             HostMessage::Reply { call, token, result } => self.deliver(call, token, result),
-            HostMessage::Event(event) => {
-                let call = event.call;
-                if self.with_realm(call, |realm| realm.handle_event(&event)) == Some(true) {
-                    self.send(&ProcessMessage::Handled { call });
-                    self.collect(call);
-                }
-            }
+            HostMessage::Event(event) => self.handle_event(event),
             HostMessage::Cancel { call } => {
-                self.waiting.retain(|waiting| waiting.call != call);
+                self.waiting.retain(|waiting| waiting.call.call != call);
                 self.with_realm(call, |realm| realm.cancel(call));
                 self.end(call);
             }
             HostMessage::Release { context } => self.release(context),
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        let call = event.call;
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.call.call == call) {
+            waiting.events.push(event);
+        } else if self.with_realm(call, |realm| realm.handle_event(&event)) == Some(true) {
+            self.send(&ProcessMessage::Handled { call });
+            self.collect(call);
         }
     }
 
@@ -134,7 +144,7 @@ impl Session {
         if self.waiting.len() == WAITING_MAX {
             return self.refuse(call.call, "too many calls wait for a context".to_owned());
         }
-        self.waiting.push_back(call);
+        self.waiting.push_back(WaitingCall { call, events: Vec::new() });
     }
 
     fn refuse(&self, call: CallId, reason: String) {
@@ -206,9 +216,12 @@ impl Session {
     /// Starts calls that have waited for a context.
     fn start_waiting(&mut self) {
         while self.realms.len() < CONTEXTS_MAX
-            && let Some(call) = self.waiting.pop_front()
+            && let Some(waiting) = self.waiting.pop_front()
         {
-            self.start(call);
+            self.start(waiting.call);
+            for event in waiting.events {
+                self.handle_event(event);
+            }
         }
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) missing_import: RefCell<Option<(String, String)>>,
     /// Changes of the list of rejected promises since it was looked at.
     pub(crate) rejection_count: Cell<u32>,
+    /// Set if `njs.on('exit')` was called for the running request.
+    pub(crate) has_exit_callbacks: Cell<bool>,
     pub(crate) created: Instant,
 }
 
@@ -84,6 +86,7 @@ impl State {
             main: RefCell::new(None),
             missing_import: RefCell::new(None),
             rejection_count: Cell::new(0),
+            has_exit_callbacks: Cell::new(false),
             created: Instant::now(),
         }
     }

@@ -62,7 +62,7 @@ pub enum Effect {
         /// Sent at once.
         is_flushed: Option<bool>,
     },
-    /// `r.done()` of a body filter: further pieces pass without the script.
+    /// `r.done()` of a body filter: further pieces pass without the script. The host cancels the call.
     FilterDone,
     /// `s.send()`: bytes for one direction of a stream.
     StreamSend {

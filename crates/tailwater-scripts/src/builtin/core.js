@@ -144,14 +144,26 @@
             return undefined;
         },
         start(call, fn, isFilter) {
-            subject ??= makeSubject();
+            if (subject === undefined) {
+                subject = makeSubject();
+            } else {
+                parts.get('request')?.refresh(subject);
+            }
             if (isFilter) {
                 calls.set(call, fn);
                 return undefined;
             }
             return fn(subject);
         },
-        exits,
+        onExit(callback) {
+            exits.push(callback);
+            host.setExitCallbacks();
+        },
+        exit() {
+            for (const callback of exits.splice(0)) {
+                callback();
+            }
+        },
         event(call, data, isLast, fromClient) {
             if (host.subject() === 'stream') {
                 return part('stream').event(call, data, isLast, fromClient);
@@ -161,11 +173,10 @@
         },
         end(call) {
             calls.delete(call);
+            parts.get('stream')?.end(call);
         },
         reset() {
-            for (const callback of exits.splice(0)) {
-                callback();
-            }
+            exits.length = 0;
             subject = undefined;
             pending.clear();
             timers.clear();

@@ -119,7 +119,7 @@
             if (typeof callback !== 'function') {
                 throw new TypeError('callback is not a function');
             }
-            core.exits.push(callback);
+            core.onExit(callback);
         },
     };
     Object.defineProperty(njs, Symbol.toStringTag, { value: 'njs' });

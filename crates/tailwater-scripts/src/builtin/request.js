@@ -154,6 +154,13 @@
             this.#body = body;
         }
 
+        // A later call of the same request may have other arguments, after a redirect.
+        static refresh(object) {
+            if (#cache in object) {
+                object.#cache.args = undefined;
+            }
+        }
+
         get [Symbol.toStringTag]() { return 'Request'; }
         get method() { return host.text(METHOD, this.#subject); }
         get uri() { return host.text(URI, this.#subject); }
@@ -330,6 +337,7 @@
 
     return {
         make: () => new Request(0),
+        refresh: Request.refresh,
         periodic: () => ({ variables: variables(0, false), rawVariables: variables(0, true) }),
         variables, level,
     };

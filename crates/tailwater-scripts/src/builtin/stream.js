@@ -96,6 +96,7 @@
             direction = fromClient;
             return listener.callback(listener.isText ? host.decode(data) : core.buffer(data), { last: isLast });
         },
+        end(call) { listeners.delete(call); },
         reset() {
             listeners.clear();
             session = undefined;

@@ -19,6 +19,7 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<Stat
         set_timer(delay_ms: f64);
         clear_timer(id: f64);
         now();
+        set_exit_callbacks();
     }
     Ok(())
 }
@@ -109,6 +110,12 @@ impl State {
     #[expect(clippy::unnecessary_wraps, reason = "all native functions have one form")]
     fn clear_timer(&self, _: &Ctx<'_>, id: f64) -> rquickjs::Result<()> {
         self.stop_timer(id);
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "all native functions have one form")]
+    fn set_exit_callbacks(&self, _: &Ctx<'_>) -> rquickjs::Result<()> {
+        self.has_exit_callbacks.set(true);
         Ok(())
     }
 

@@ -279,9 +279,17 @@ impl Realm {
         if self.is_spoiled {
             return false;
         }
-        let result = self.run(0, |ctx, state| state.core_function(ctx, "reset")?.call(()));
+        if self.state.has_exit_callbacks.replace(false) {
+            // Nobody hears of an exception, because the request has ended; the context is not used again.
+            let result = self.run(0, |ctx, state| state.core_function(ctx, "exit")?.call(()));
+            if result.is_err() {
+                return false;
+            }
+        }
+        let result: rquickjs::Result<()> =
+            self.context.with(|ctx| self.state.core_function(&ctx, "reset")?.call(()));
         self.state.reset();
-        result.is_ok() && !self.is_spoiled
+        result.is_ok()
     }
 }
 

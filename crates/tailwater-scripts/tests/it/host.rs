@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use tw_script::{
-    Call, CallKind, Dictionary, DictionaryType, Effect, Environment, Field, FrameReader, HostMessage,
-    HttpSnapshot, Import, Load, LoadError, Module, Operation, OperationError, Outcome, ProcessMessage, Reply,
-    Settings, Snapshot, Source, encode,
+    ByteBuf, Call, CallKind, Dictionary, DictionaryType, Effect, Environment, Field, FrameReader,
+    HostMessage, HttpSnapshot, Import, Load, LoadError, Module, Operation, OperationError, Outcome,
+    ProcessMessage, Reply, Settings, Snapshot, Source, encode,
 };
 
 /// Longest wait for a message.
@@ -265,4 +265,26 @@ pub(crate) fn request() -> Snapshot {
         ],
         response: None,
     }))
+}
+
+/// A host whose process has loaded this module.
+pub(crate) fn script(source: &str) -> Host {
+    let mut host = Host::in_thread();
+    host.load(source).unwrap();
+    host
+}
+
+/// An answer with a value.
+pub(crate) fn value(text: &str) -> Result<Reply, OperationError> {
+    Ok(Reply::Value(Some(ByteBuf::from(text.as_bytes().to_vec()))))
+}
+
+/// Result of a variable function.
+pub(crate) fn set(host: &mut Host, function: &str) -> Option<Outcome> {
+    host.run(CallKind::Set, function, &mut no_answer).outcome
+}
+
+/// Outcome with a string.
+pub(crate) fn text(text: &str) -> Option<Outcome> {
+    Some(Outcome::Value(Some(ByteBuf::from(text.as_bytes().to_vec()))))
 }

@@ -120,6 +120,14 @@ fn confined_process_has_random_numbers_dates_and_keys() {
 }
 
 #[test]
+fn scripts_cannot_sleep() {
+    let source =
+        "export default { f() { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1e9); } }";
+    let ended = Program::start(source).host.content("test.f");
+    assert!(matches!(ended.outcome, Some(Outcome::Exception(_))), "{ended:?}");
+}
+
+#[test]
 fn memory_is_limited() {
     let source = "export default { strings() { let s = 'x'; for (;;) { s += s; } }, list() { const l = []; for (;;) { l.push(new Uint8Array(1e5)); } },
         repeat() { 'x'.repeat(1e9); }, buffer() { Buffer.alloc(1e9); }, rejections() { for (;;) { Promise.reject(new Error('x'.repeat(99))); } }, objects() { const l = []; for (;;) { l.push({ a: [1, 2, 3] }); } },

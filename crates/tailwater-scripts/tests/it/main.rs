@@ -6,3 +6,4 @@ mod api;
 mod calls;
 mod host;
 mod limits;
+mod request;
