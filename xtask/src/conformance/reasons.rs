@@ -11,6 +11,10 @@ const REASONS: &[(&str, &str)] = &[
         "It reads the log as soon as the response has arrived. Here another thread writes the line a moment later.",
     ),
     (
+        "fastcgi_unix",
+        "A client names a Unix socket by an argument of its request (`fastcgi_pass $arg_b`), which is refused: only the configuration names sockets.",
+    ),
+    (
         "grpc",
         "The client of the suite sends frames larger than the announced 16 KiB. nginx accepts them; here they are an error (RFC 9113, section 4.2), and each later check waits for a response.",
     ),
@@ -110,6 +114,7 @@ const REASONS: &[(&str, &str)] = &[
         "As `proxy_ssl`: a connection with a client certificate is reused after the certificate file has changed.",
     ),
     ("proxy_ssl_conf_command", "The commands `Certificate` and `PrivateKey` exist only in OpenSSL."),
+    ("proxy_unix", "As `fastcgi_unix`, with `proxy_pass http://$arg_b`."),
     (
         "proxy_upgrade",
         "A 101 without an upgrade request becomes a 502 with an error page; nginx passes it on.",
