@@ -179,7 +179,7 @@ impl Builder {
         server.wait_for_ports()?;
         // nginx has no such threads, and a daemon is not a child of this process.
         if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off {
-            let _ = wait::until(wait::TIMEOUT, || server.group.ended() || server.group.has_thread("loop-"));
+            server.wait_for_loop()?;
         }
         Ok(server)
     }
@@ -310,6 +310,27 @@ impl Server {
             (true, true) => Err(io::Error::other(format!("ended before it listened: {}", site.story()))),
             (false, _) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, format!("does not listen: {}", site.story())))
+            }
+        }
+    }
+
+    /// Waits until a loop runs. A server listens on its first addresses before it fails at a later one, so listening sockets
+    /// alone do not show that it has started.
+    ///
+    /// # Errors
+    /// The exit of the server before it has a loop, with its output and log; `TimedOut`.
+    fn wait_for_loop(&mut self) -> io::Result<()> {
+        let Self { group, site } = self;
+        let mut has_loop = false;
+        let is_decided = wait::until(wait::TIMEOUT, || {
+            has_loop = group.has_thread("loop-");
+            has_loop || group.ended()
+        });
+        match (has_loop, is_decided) {
+            (true, _) => Ok(()),
+            (false, true) => Err(io::Error::other(format!("ended before it had a loop: {}", site.story()))),
+            (false, false) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("has no loop: {}", site.story())))
             }
         }
     }
@@ -516,5 +537,16 @@ mod tests {
         let error = Server::build("/bin/ls").start("http { listen {port}; }").unwrap_err();
         let error = error.to_string();
         assert!(error.contains("ended before it listened") && error.contains("conf/nginx.conf"), "{error}");
+    }
+
+    #[test]
+    fn exit_behind_the_first_listening_socket_is_an_error_with_the_output() {
+        let builder = Server::build("/bin/ls");
+        let site = builder.prepare("http { }").unwrap();
+        let stream = || File::create(site.path("logs/stderr.log")).map(OwnedFd::from).unwrap();
+        let group = builder.spawn(&site, stream(), stream()).unwrap();
+        let mut server = Server { group, site };
+        let error = server.wait_for_loop().unwrap_err().to_string();
+        assert!(error.contains("ended before it had a loop") && error.contains("conf/nginx.conf"), "{error}");
     }
 }
