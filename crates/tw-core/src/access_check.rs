@@ -3,6 +3,11 @@
 
 use std::sync::Arc;
 
+use tw_log::Level;
+
+use crate::session::Session;
+use crate::vars::EvalStatus;
+
 /// Phase of an access check. Each protocol maps it to one of its own phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessStage {
@@ -36,6 +41,40 @@ pub trait AccessCheck<S>: Send + Sync + 'static {
     fn check(&self, s: &mut S) -> AccessDecision;
 }
 
+/// Reason why the checks of a phase have ended a session. It is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessRefusal {
+    /// A variable could not be computed: what was decided by it must not stand.
+    NotComputed,
+    /// Access is denied.
+    Forbidden,
+    /// A check has refused the session with this status.
+    Refused(u16),
+}
+
+/// Runs the checks of a phase, until one of them grants access. Never waits.
+///
+/// # Errors
+/// A check that ends the session, or a variable that could not be computed.
+pub fn run_checks<S: Session>(checks: &[Arc<dyn AccessCheck<S>>], s: &mut S) -> Result<(), AccessRefusal> {
+    for check in checks {
+        let decision = check.check(s);
+        if s.bindings().take_eval_status() == EvalStatus::Failed {
+            return Err(AccessRefusal::NotComputed);
+        }
+        match decision {
+            AccessDecision::Pass => {}
+            AccessDecision::Granted => break,
+            AccessDecision::Forbidden(reason) => {
+                s.log(Level::Error, format_args!("{reason}"));
+                return Err(AccessRefusal::Forbidden);
+            }
+            AccessDecision::Refused { status, .. } => return Err(AccessRefusal::Refused(status)),
+        }
+    }
+    Ok(())
+}
+
 /// Plan to which modules of every protocol can add access checks.
 pub trait AccessPlan<S> {
     /// Appends a check to the end of a stage.
@@ -46,4 +85,38 @@ pub trait AccessPlan<S> {
 pub trait PostAcceptPlan<S> {
     /// Appends a check that runs before those of all stages.
     fn add_post_accept(&mut self, check: Arc<impl AccessCheck<S>>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Plain, table};
+
+    /// A check with a decision that is made.
+    struct Decided(AccessDecision);
+
+    impl AccessCheck<Plain> for Decided {
+        fn check(&self, _: &mut Plain) -> AccessDecision {
+            self.0
+        }
+    }
+
+    #[test]
+    fn first_check_that_decides_ends_the_phase() {
+        use AccessDecision::{Forbidden, Granted, Pass};
+        let refused = AccessDecision::Refused { status: 503, retry_after: None };
+        for (decisions, expected, logged) in [
+            (&[][..], Ok(()), &[][..]),
+            (&[Pass, Pass], Ok(()), &[]),
+            (&[Granted, refused], Ok(()), &[]),
+            (&[Pass, refused, Forbidden("never")], Err(AccessRefusal::Refused(503)), &[]),
+            (&[Forbidden("by rule"), Granted], Err(AccessRefusal::Forbidden), &["error: by rule"]),
+        ] {
+            let checks: Vec<Arc<dyn AccessCheck<Plain>>> =
+                decisions.iter().map(|decision| Arc::new(Decided(*decision)) as _).collect();
+            let mut session = Plain::new(table());
+            assert_eq!(run_checks(&checks, &mut session), expected, "{decisions:?}");
+            assert_eq!(*session.logged.borrow(), logged, "{decisions:?}");
+        }
+    }
 }

@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_accept::{ProxyHeader, WaitError, read_proxy_header, ready_or_evicted};
-use tw_core::access_check::AccessDecision;
+use tw_core::access_check::run_checks;
 use tw_core::session::Session;
-use tw_core::vars::EvalStatus;
 use tw_log::{Level, Text};
 use tw_net::Transport;
 
@@ -28,7 +27,6 @@ use crate::auth_http::{self, AuthFailure};
 use crate::client_host;
 use crate::dialogue::{AuthMethod, Dialogue, DialogueFacts, Input, MailProtocol, Next, pop3, sasl, smtp};
 use crate::handshake::{self, ProxyHost};
-use crate::plan::Check;
 use crate::session::{ClientFailure, MailSession};
 use crate::session_status::{LoginResult, SessionStatus};
 use crate::upstream::{self, LoggedIn, UpstreamRefusal};
@@ -190,26 +188,6 @@ async fn post_accept(s: &mut MailSession) -> Result<Vec<u8>, SessionStatus> {
     }
 }
 
-/// Runs checks until one of them grants access.
-fn run_checks(checks: &[Box<dyn Check>], s: &mut MailSession) -> Result<(), SessionStatus> {
-    for check in checks {
-        let decision = check.check(s);
-        if s.bindings().take_eval_status() == EvalStatus::Failed {
-            return Err(SessionStatus::Internal);
-        }
-        match decision {
-            AccessDecision::Pass => {}
-            AccessDecision::Granted => break,
-            AccessDecision::Forbidden(reason) => {
-                s.log(Level::Error, format_args!("{reason}"));
-                return Err(SessionStatus::Denied);
-            }
-            AccessDecision::Refused { .. } => return Err(SessionStatus::Limited),
-        }
-    }
-    Ok(())
-}
-
 /// Runs the limits for a login, which replace those of the login before. A client beyond them gets an internal error.
 async fn check_limits(s: &mut MailSession) -> Result<(), SessionStatus> {
     let client = s.client.clone();
@@ -218,7 +196,7 @@ async fn check_limits(s: &mut MailSession) -> Result<(), SessionStatus> {
         return Ok(());
     }
     s.forget_values();
-    let mut checked = run_checks(limits, s);
+    let mut checked = run_checks(limits, s).map_err(SessionStatus::from);
     let delay = s.take_login_delay();
     if checked.is_ok() && !delay.is_zero() {
         checked = pause(s, delay).await;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage, PostAcceptPlan};
+use tw_core::access_check::{AccessCheck, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
 
 use crate::counters::MailCounters;
@@ -13,10 +13,10 @@ use crate::protocol::SessionOfMail;
 /// Handlers of the sessions of one server.
 #[derive(Default)]
 pub struct Plan {
-    pub(crate) post_accept: Vec<Box<dyn Check>>,
-    pub(crate) access: Vec<Box<dyn Check>>,
-    pub(crate) limits: Vec<Box<dyn Check>>,
-    pub(crate) loggers: Vec<Box<dyn Record>>,
+    pub(crate) post_accept: Vec<Arc<dyn AccessCheck<SessionOfMail>>>,
+    pub(crate) access: Vec<Arc<dyn AccessCheck<SessionOfMail>>>,
+    pub(crate) limits: Vec<Arc<dyn AccessCheck<SessionOfMail>>>,
+    pub(crate) loggers: Vec<Arc<dyn SessionLogger<SessionOfMail>>>,
     pub(crate) counters: Option<Arc<dyn MailCounters>>,
 }
 
@@ -27,46 +27,24 @@ impl Plan {
     }
 }
 
-/// An access check without its type.
-pub(crate) trait Check: Send + Sync {
-    fn check(&self, s: &mut SessionOfMail) -> AccessDecision;
-}
-
-impl<C: AccessCheck<SessionOfMail>> Check for Arc<C> {
-    fn check(&self, s: &mut SessionOfMail) -> AccessDecision {
-        AccessCheck::check(&**self, s)
-    }
-}
-
-/// A session logger without its type.
-pub(crate) trait Record: Send + Sync {
-    fn record(&self, s: &SessionOfMail);
-}
-
-impl<L: SessionLogger<SessionOfMail>> Record for Arc<L> {
-    fn record(&self, s: &SessionOfMail) {
-        SessionLogger::record(&**self, s);
-    }
-}
-
 impl AccessPlan<SessionOfMail> for Plan {
     fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<SessionOfMail>>) {
         let phase = match stage {
             AccessStage::Limits => &mut self.limits,
             AccessStage::Access => &mut self.access,
         };
-        phase.push(Box::new(check));
+        phase.push(check);
     }
 }
 
 impl PostAcceptPlan<SessionOfMail> for Plan {
     fn add_post_accept(&mut self, check: Arc<impl AccessCheck<SessionOfMail>>) {
-        self.post_accept.push(Box::new(check));
+        self.post_accept.push(check);
     }
 }
 
 impl LogPlan<SessionOfMail> for Plan {
     fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<SessionOfMail>>) {
-        self.loggers.push(Box::new(logger));
+        self.loggers.push(logger);
     }
 }

@@ -224,11 +224,6 @@ impl MailSession {
         self.auth_server = Box::default();
     }
 
-    /// The bindings, to end what they say of the last evaluations.
-    pub(crate) fn bindings(&self) -> &Bindings {
-        &self.bindings
-    }
-
     /// Forgets the values of variables and all that handlers hold for the session.
     pub(crate) fn forget_values(&mut self) {
         self.bindings.clear();

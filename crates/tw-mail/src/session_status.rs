@@ -1,5 +1,7 @@
 //! Ends of sessions and results of logins, as `$status` and counters have them.
 
+use tw_core::access_check::AccessRefusal;
+
 /// End of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SessionStatus {
@@ -78,6 +80,16 @@ impl SessionStatus {
     /// Position in [`FAILURES`](Self::FAILURES).
     pub fn failure_index(self) -> Option<usize> {
         Self::FAILURES.iter().position(|failure| *failure == self)
+    }
+}
+
+impl From<AccessRefusal> for SessionStatus {
+    fn from(refusal: AccessRefusal) -> Self {
+        match refusal {
+            AccessRefusal::NotComputed => Self::Internal,
+            AccessRefusal::Forbidden => Self::Denied,
+            AccessRefusal::Refused(_) => Self::Limited,
+        }
     }
 }
 

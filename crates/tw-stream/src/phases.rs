@@ -12,13 +12,12 @@
 
 use bytes::Bytes;
 use tw_accept::{ProxyHeader, read_proxy_header};
-use tw_core::access_check::AccessDecision;
+use tw_core::access_check::run_checks;
 use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::Transport;
 
 use crate::handshake;
-use crate::plan::Check;
 use crate::preread;
 use crate::session::StreamSession;
 use crate::status::{PhaseResult, SessionStatus};
@@ -95,24 +94,6 @@ async fn post_accept(s: &mut StreamSession) -> PhaseResult {
         ProxyHeader::Invalid => Err(SessionStatus::BAD_REQUEST),
         ProxyHeader::Absent => Err(SessionStatus::OK),
     }
-}
-
-/// Runs the checks of a phase, until one of them grants access.
-fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
-    for check in checks {
-        let decision = check.check(s);
-        s.check_evaluation()?;
-        match decision {
-            AccessDecision::Pass => {}
-            AccessDecision::Granted => break,
-            AccessDecision::Forbidden(reason) => {
-                s.log(Level::Error, format_args!("{reason}"));
-                return Err(SessionStatus::FORBIDDEN);
-            }
-            AccessDecision::Refused { status, .. } => return Err(SessionStatus(status)),
-        }
-    }
-    Ok(())
 }
 
 /// Hands the session to the handler of its server.

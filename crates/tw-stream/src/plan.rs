@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tw_connect::UpstreamGroup;
 use tw_connect::health::CheckFailure;
-use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage, PostAcceptPlan};
+use tw_core::access_check::{AccessCheck, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
 use tw_core::session_meter::ServerCounters;
 use tw_net::Addr;
@@ -99,12 +99,12 @@ impl PlannedModules {
 /// Handlers of the sessions of one server.
 #[derive(Default)]
 pub struct Plan {
-    pub(crate) post_accept: Vec<Box<dyn Check>>,
-    pub(crate) preaccess: Vec<Box<dyn Check>>,
-    pub(crate) access: Vec<Box<dyn Check>>,
+    pub(crate) post_accept: Vec<Arc<dyn AccessCheck<StreamSession>>>,
+    pub(crate) preaccess: Vec<Arc<dyn AccessCheck<StreamSession>>>,
+    pub(crate) access: Vec<Arc<dyn AccessCheck<StreamSession>>>,
     pub(crate) preread: Vec<Arc<dyn PrereadHandler>>,
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
-    pub(crate) loggers: Vec<Box<dyn Record>>,
+    pub(crate) loggers: Vec<Arc<dyn SessionLogger<StreamSession>>>,
     pub(crate) modules: PlannedModules,
     pub(crate) counters: Option<Arc<dyn ServerCounters>>,
     pub(crate) health_check: Option<Arc<dyn GroupHealthCheck>>,
@@ -149,47 +149,25 @@ impl Plan {
     }
 }
 
-/// An access check without its type.
-pub(crate) trait Check: Send + Sync {
-    fn check(&self, s: &mut StreamSession) -> AccessDecision;
-}
-
-impl<C: AccessCheck<StreamSession>> Check for Arc<C> {
-    fn check(&self, s: &mut StreamSession) -> AccessDecision {
-        AccessCheck::check(&**self, s)
-    }
-}
-
-/// A session logger without its type.
-pub(crate) trait Record: Send + Sync {
-    fn record(&self, s: &StreamSession);
-}
-
-impl<L: SessionLogger<StreamSession>> Record for Arc<L> {
-    fn record(&self, s: &StreamSession) {
-        SessionLogger::record(&**self, s);
-    }
-}
-
 impl AccessPlan<StreamSession> for Plan {
     fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<StreamSession>>) {
         let phase = match stage {
             AccessStage::Limits => &mut self.preaccess,
             AccessStage::Access => &mut self.access,
         };
-        phase.push(Box::new(check));
+        phase.push(check);
     }
 }
 
 impl PostAcceptPlan<StreamSession> for Plan {
     fn add_post_accept(&mut self, check: Arc<impl AccessCheck<StreamSession>>) {
-        self.post_accept.push(Box::new(check));
+        self.post_accept.push(check);
     }
 }
 
 impl LogPlan<StreamSession> for Plan {
     fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<StreamSession>>) {
-        self.loggers.push(Box::new(logger));
+        self.loggers.push(logger);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Status of a session, and the result of its phases.
 
+use tw_core::access_check::AccessRefusal;
+
 /// End of a session, as `$status` has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionStatus(pub u16);
@@ -19,6 +21,16 @@ impl SessionStatus {
     pub const BAD_GATEWAY: Self = Self(502);
     /// End of a session whose place was needed.
     pub const SERVICE_UNAVAILABLE: Self = Self(503);
+}
+
+impl From<AccessRefusal> for SessionStatus {
+    fn from(refusal: AccessRefusal) -> Self {
+        match refusal {
+            AccessRefusal::NotComputed => Self::INTERNAL_SERVER_ERROR,
+            AccessRefusal::Forbidden => Self::FORBIDDEN,
+            AccessRefusal::Refused(status) => Self(status),
+        }
+    }
 }
 
 /// Result of a phase: the next one follows, or the session ends with this status.
