@@ -33,6 +33,7 @@ pub mod read_rate;
 pub mod reading;
 pub mod relay;
 pub mod resolving;
+pub mod session_blocks;
 pub mod settings;
 pub mod tls_directives;
 pub mod tls_settings;

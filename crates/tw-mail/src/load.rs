@@ -5,27 +5,25 @@
 //! ```
 
 mod blocks;
-mod scope;
 
 use std::sync::{Arc, OnceLock};
 
-use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
+use tw_conf::{Args, ConfError, Contexts, DirectiveInfo, MAIL, MAIN, Node};
+use tw_connect::session_blocks::SessionBlocks;
 use tw_connect::upstream_block::Upstream;
 use tw_core::load::{
-    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve,
-    ResolveContext, Table,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
+    ResolveContext, Table, block,
 };
 use tw_core::metrics::Metric;
 use tw_core::module::Protocol;
-use tw_core::vars::VarTable;
 use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedMail};
-use self::scope::BlockScope;
 use crate::auth_http::settings::AuthHttp;
 use crate::config::{Config, Listening, MailConfig};
 use crate::login_delay::LoginDelay;
-use crate::protocol::{Block, Mail};
+use crate::protocol::Mail;
 use crate::session::MailSession;
 use crate::settings::protocols::{ImapSettings, Pop3Settings, SmtpSettings};
 use crate::settings::server::ServerSettings;
@@ -60,26 +58,24 @@ const CORE_AUTH_HTTP: usize = 7;
 const CORE_PROXY: usize = 8;
 const CORE_LOGIN_DELAY: usize = 9;
 
+/// The blocks that give `mail` its structure, as records for documents and checks.
+const STRUCTURE: &[DirectiveInfo] = &[
+    block("mail", "{ … }", MAIN, Args::NONE).doc("Servers for POP3, IMAP and SMTP."),
+    block("server", "{ … }", MAIL, Args::NONE).doc("A server for clients of mail."),
+    block("upstream", "name { … }", MAIL, Args::exact(1)).doc("A group of auth servers for auth_http."),
+];
+
 /// `mail` while a configuration is loaded. Its configuration is `None` if there is no such block.
 pub struct MailBlocks {
-    table: Arc<Table<Mail>>,
-    vars: VarTable<MailSession>,
-    mail: Option<BlockScope>,
+    blocks: SessionBlocks<Mail>,
     loaded: Option<LoadedMail>,
 }
 
 impl MailBlocks {
     /// `mail` with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
-        let table = table(modules);
-        let mut vars = VarTable::new(tw_conf::NginxVariables::MAIL);
-        for variables in variables::VARIABLES {
-            vars.declare(variables);
-        }
-        for module in table.modules() {
-            vars.declare(module.variables());
-        }
-        Self { table, vars, mail: None, loaded: None }
+        let blocks = SessionBlocks::new(table(modules), tw_conf::NginxVariables::MAIL, &variables::VARIABLES);
+        Self { blocks, loaded: None }
     }
 }
 
@@ -87,31 +83,22 @@ impl ProtocolBlocks for MailBlocks {
     type Config = Option<Config>;
 
     const CONTEXTS: Contexts = Mail::CONTEXTS;
-    const STRUCTURE: &'static [DirectiveInfo] = scope::STRUCTURE;
+    const STRUCTURE: &'static [DirectiveInfo] = STRUCTURE;
 
     fn directives(&self) -> CollectDirectives {
-        let table = self.table.clone();
-        Box::new(move || table.infos().collect())
+        self.blocks.directives()
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
-        self.table.metrics().collect()
+        self.blocks.metrics()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
-        node.name.is(Mail::NAME).then(|| self.walk_mail(node, loader))
+        self.blocks.read(node, loader)
     }
 
     fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
-        let Some(mail) = self.mail.take() else { return };
-        let mut cx = Resolve::new(&mut self.vars, shared, Block::default());
-        match blocks::build(mail, &self.table, &mut cx) {
-            Ok(loaded) => self.loaded = Some(loaded),
-            Err(error) => cx.mistakes.add(error),
-        }
-        cx.report_hidden_variables();
-        let later = cx.mistakes;
-        mistakes.follow(later, &self.vars, Self::CONTEXTS);
+        self.loaded = self.blocks.resolve(shared, mistakes, blocks::build);
     }
 
     fn finish(
@@ -124,12 +111,7 @@ impl ProtocolBlocks for MailBlocks {
         };
         notes.into_iter().for_each(|note| process.diagnostics.push(note));
         let Listens { addresses, groups } = blocks::listens(&servers, process, mistakes);
-        if mistakes.is_empty()
-            && let Err(error) = self.vars.check()
-        {
-            mistakes.add_later(error);
-        }
-        let slots = self.vars.finish();
+        let slots = self.blocks.finish_variables(mistakes);
         let has_tls = |server: &crate::config::Server| server.ssl.tls.is_some();
         let is_secured = secures_upstreams || servers.iter().any(has_tls);
         let pools = is_secured

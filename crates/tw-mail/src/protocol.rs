@@ -1,6 +1,7 @@
 //! `mail` as a protocol of configurations: its marker type, and the rules for TLS and for groups of auth servers in it.
 
-use tw_conf::{ConfError, Node};
+use tw_conf::{ConfError, Contexts, MAIL, MAIL_SERVER, MAIL_UPSTREAM, Node};
+use tw_connect::session_blocks::SessionProtocol;
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -71,4 +72,10 @@ impl ConnectingProtocol for Mail {
     fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
         &mut block.upstream
     }
+}
+
+impl SessionProtocol for Mail {
+    const OWN_CONTEXT: Contexts = MAIL;
+    const SERVER_CONTEXT: Contexts = MAIL_SERVER;
+    const UPSTREAM_CONTEXT: Contexts = MAIL_UPSTREAM;
 }

@@ -1,6 +1,7 @@
 //! `stream` as a protocol of configurations: its block, sessions and plans.
 
 use tw_conf::{ConfError, Contexts, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM};
+use tw_connect::session_blocks::SessionProtocol;
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -78,4 +79,10 @@ impl ConnectingProtocol for Stream {
     fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
         &mut block.upstream
     }
+}
+
+impl SessionProtocol for Stream {
+    const OWN_CONTEXT: Contexts = STREAM;
+    const SERVER_CONTEXT: Contexts = STREAM_SERVER;
+    const UPSTREAM_CONTEXT: Contexts = STREAM_UPSTREAM;
 }

@@ -5,24 +5,21 @@
 //! ```
 
 mod blocks;
-mod scope;
 
 use std::sync::{Arc, OnceLock};
 
-use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
+use tw_conf::{Args, ConfError, Contexts, DirectiveInfo, MAIN, Node, STREAM};
+use tw_connect::session_blocks::SessionBlocks;
 use tw_connect::upstream_block::Upstream;
 use tw_core::load::{
-    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve,
-    ResolveContext, Table,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
+    ResolveContext, Table, block,
 };
 use tw_core::metrics::Metric;
 use tw_core::module::Protocol;
-use tw_core::vars::VarTable;
 use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedStream};
-use self::scope::BlockScope;
-use crate::block::Block;
 use crate::config::{Config, HealthCheckGroup, ServerSettings, StreamConfig};
 use crate::listening::Listening;
 use crate::protocol::Stream;
@@ -42,26 +39,26 @@ const CORE_SERVER: usize = 0;
 const CORE_UPSTREAM: usize = 1;
 const CORE_SSL: usize = 2;
 
+/// The blocks that give `stream` its structure, as records for documents and checks.
+const STRUCTURE: &[DirectiveInfo] = &[
+    block("stream", "{ … }", MAIN, Args::NONE).doc("Servers for sessions over TCP and UDP."),
+    block("server", "{ … }", STREAM, Args::NONE).doc("A server for sessions."),
+    block("upstream", "name { … }", STREAM, Args::exact(1))
+        .doc("A group of servers that sessions are passed to."),
+];
+
 /// `stream` while a configuration is loaded. Its configuration is `None` if there is no such block.
 pub struct StreamBlocks {
-    table: Arc<Table<Stream>>,
-    vars: VarTable<StreamSession>,
-    stream: Option<BlockScope>,
+    blocks: SessionBlocks<Stream>,
     loaded: Option<LoadedStream>,
 }
 
 impl StreamBlocks {
     /// `stream` with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
-        let table = table(modules);
-        let mut vars = VarTable::new(tw_conf::NginxVariables::STREAM);
-        for variables in variables::VARIABLES {
-            vars.declare(variables);
-        }
-        for module in table.modules() {
-            vars.declare(module.variables());
-        }
-        Self { table, vars, stream: None, loaded: None }
+        let blocks =
+            SessionBlocks::new(table(modules), tw_conf::NginxVariables::STREAM, &variables::VARIABLES);
+        Self { blocks, loaded: None }
     }
 }
 
@@ -69,31 +66,22 @@ impl ProtocolBlocks for StreamBlocks {
     type Config = Option<Config>;
 
     const CONTEXTS: Contexts = Stream::CONTEXTS;
-    const STRUCTURE: &'static [DirectiveInfo] = scope::STRUCTURE;
+    const STRUCTURE: &'static [DirectiveInfo] = STRUCTURE;
 
     fn directives(&self) -> CollectDirectives {
-        let table = self.table.clone();
-        Box::new(move || table.infos().collect())
+        self.blocks.directives()
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static [Metric])> {
-        self.table.metrics().collect()
+        self.blocks.metrics()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
-        node.name.is(Stream::NAME).then(|| self.walk_stream(node, loader))
+        self.blocks.read(node, loader)
     }
 
     fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
-        let Some(stream) = self.stream.take() else { return };
-        let mut cx = Resolve::new(&mut self.vars, shared, Block::default());
-        match blocks::build(stream, &self.table, &mut cx) {
-            Ok(loaded) => self.loaded = Some(loaded),
-            Err(error) => cx.mistakes.add(error),
-        }
-        cx.report_hidden_variables();
-        let later = cx.mistakes;
-        mistakes.follow(later, &self.vars, Self::CONTEXTS);
+        self.loaded = self.blocks.resolve(shared, mistakes, blocks::build);
     }
 
     fn finish(
@@ -106,12 +94,7 @@ impl ProtocolBlocks for StreamBlocks {
         };
         notes.into_iter().for_each(|note| process.diagnostics.push(note));
         let Listens { addresses, groups } = blocks::listens(&servers, process, mistakes);
-        if mistakes.is_empty()
-            && let Err(error) = self.vars.check()
-        {
-            mistakes.add_later(error);
-        }
-        let slots = self.vars.finish();
+        let slots = self.blocks.finish_variables(mistakes);
         let is_secured = secures_upstreams || groups.iter().any(|group| group.servers.ssl);
         let pools = is_secured
             .then(|| tw_tls_settings::pool_settings(process.main.worker_count()))

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tw_accept::listen::{AddressServers, ServersByAddress};
 use tw_conf::{ConfError, Span};
 use tw_connect::UpstreamGroup;
-use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
+use tw_connect::session_blocks::WrittenBlocks;
+use tw_connect::upstream_block::resolve_blocks;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
 use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Resolve, Table, settings_of};
@@ -14,7 +15,6 @@ use tw_core::reach::Reach;
 use tw_core::server_names::ServerId;
 use tw_tls_settings::preload_keys;
 
-use super::scope::{BlockKind, BlockScope};
 use super::{
     CORE_AUTH_HTTP, CORE_IMAP, CORE_LOGIN_DELAY, CORE_POP3, CORE_PROXY, CORE_SERVER, CORE_SMTP, CORE_SSL,
     CORE_STARTTLS, CORE_UPSTREAM,
@@ -42,27 +42,18 @@ pub(super) struct LoadedMail {
 
 /// Resolves the `mail` block and everything in it.
 pub(super) fn build(
-    mail: BlockScope,
+    mail: WrittenBlocks,
     table: &Table<Mail>,
     cx: &mut Resolve<'_, Mail>,
 ) -> Result<LoadedMail, ConfError> {
     let mut loaded = LoadedMail::default();
-    let blocks = std::iter::once(&mail).chain(&mail.children);
-    preload_keys(blocks.filter_map(|scope| scope.raws.get(CORE_SSL)), cx);
-    let mut upstreams = Vec::new();
-    let mut servers = Vec::new();
-    for BlockScope { raws, kind, span, .. } in mail.children {
-        match kind {
-            BlockKind::Upstream(name) => upstreams.push(WrittenUpstream { name, raws, span }),
-            BlockKind::Mail | BlockKind::Server => servers.push((raws, span)),
-        }
-    }
-    let outer = resolve(mail.raws, None, table, cx)?;
+    preload_keys(mail.written(CORE_SSL), cx);
+    let outer = resolve(mail.own, None, table, cx)?;
     // Groups come first: a server may name one that stands further down.
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();
     loaded.upstreams =
-        resolve_blocks(upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
-    for (raws, span) in servers {
+        resolve_blocks(mail.upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
+    for (raws, span) in mail.servers {
         yield_if_due();
         let settings = resolve(raws, Some(&outer), table, cx)?;
         let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);

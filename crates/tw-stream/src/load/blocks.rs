@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tw_accept::listen::ServersByAddress;
 use tw_conf::{ConfError, Span};
 use tw_connect::UpstreamGroup;
-use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
+use tw_connect::session_blocks::WrittenBlocks;
+use tw_connect::upstream_block::resolve_blocks;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
 use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Resolve, Table, settings_of};
@@ -13,7 +14,6 @@ use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_tls_settings::preload_keys;
 
-use super::scope::{BlockKind, BlockScope};
 use super::{CORE_SERVER, CORE_SSL, CORE_UPSTREAM};
 use crate::config::{Server, ServerSettings};
 use crate::listening::AddressGroup;
@@ -34,27 +34,18 @@ pub(super) struct LoadedStream {
 
 /// Resolves the `stream` block and everything in it.
 pub(super) fn build(
-    stream: BlockScope,
+    stream: WrittenBlocks,
     table: &Table<Stream>,
     cx: &mut Resolve<'_, Stream>,
 ) -> Result<LoadedStream, ConfError> {
     let mut loaded = LoadedStream::default();
-    let blocks = std::iter::once(&stream).chain(&stream.children);
-    preload_keys(blocks.filter_map(|scope| scope.raws.get(CORE_SSL)), cx);
-    let outer = resolve(stream.raws, None, table, cx)?;
-    let mut upstreams = Vec::new();
-    let mut servers = Vec::new();
-    for BlockScope { raws, kind, span, .. } in stream.children {
-        match kind {
-            BlockKind::Upstream(name) => upstreams.push(WrittenUpstream { name, raws, span }),
-            BlockKind::Stream | BlockKind::Server => servers.push((raws, span)),
-        }
-    }
+    preload_keys(stream.written(CORE_SSL), cx);
+    let outer = resolve(stream.own, None, table, cx)?;
     // Groups come first: a server may name one that stands further down.
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();
     loaded.upstreams =
-        resolve_blocks(upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
-    for (raws, span) in servers {
+        resolve_blocks(stream.upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
+    for (raws, span) in stream.servers {
         yield_if_due();
         let settings = resolve(raws, Some(&outer), table, cx)?;
         let server = server(&settings, span, table, &mut loaded.reach);
