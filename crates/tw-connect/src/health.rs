@@ -22,6 +22,7 @@ use tw_rt::{Deadline, TaskSet};
 use tw_upstream::{CheckAction, Group, Health, HealthCheckParams, HealthChecker, Peer, Rng};
 
 use crate::failure::AttemptFailure;
+use crate::group::UpstreamGroup;
 use crate::group_clock::now_ms;
 use crate::protocol::ConnectingProtocol;
 use crate::resolving::Resolving;
@@ -62,6 +63,28 @@ pub trait GroupChecks: Clone + 'static {
 
     /// Error log of the check at index `nth`.
     fn error_log(&self, nth: usize) -> &ErrorLog;
+}
+
+/// Checks of one group that a configuration has; each peer must pass all of them.
+pub struct CheckedGroup<P: ConnectingProtocol, C> {
+    /// The group.
+    pub group: Arc<UpstreamGroup<P>>,
+    /// Checks, in the order of the configuration.
+    pub checks: Vec<C>,
+}
+
+impl<P: ConnectingProtocol, C> CheckedGroup<P, C> {
+    /// Puts the checks of each group together.
+    pub fn gather(checks: impl IntoIterator<Item = (Arc<UpstreamGroup<P>>, C)>) -> Box<[Self]> {
+        let mut all: Vec<Self> = Vec::new();
+        for (group, check) in checks {
+            match all.iter_mut().find(|checked| Arc::ptr_eq(&checked.group, &group)) {
+                Some(checked) => checked.checks.push(check),
+                None => all.push(Self { group, checks: vec![check] }),
+            }
+        }
+        all.into()
+    }
 }
 
 /// Reason why a check has failed.

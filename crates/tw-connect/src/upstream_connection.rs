@@ -283,6 +283,20 @@ impl UpstreamConnection {
         .await
     }
 
+    /// Sends all of `bytes`. The caller limits the time.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub async fn send_all(&self, mut bytes: &[u8]) -> Result<(), UpstreamFailure> {
+        while !bytes.is_empty() {
+            match self.write_now(bytes)? {
+                0 => self.writable(Duration::MAX).await?,
+                count => bytes = bytes.get(count..).unwrap_or_default(),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
         let UpstreamTransport::Own(transport, _) = &self.transport else { return Err(not_in_bytes()) };

@@ -1,6 +1,6 @@
 //! `mail` as an application of a loop: accepted connections become sessions.
 
-use std::future::pending;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,12 +9,14 @@ use tw_core::event_loop::{
     AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, LoopShare, PassedDatagram,
     ReceivedDatagram,
 };
+use tw_rt::TaskSet;
+use tw_rt::watch::Subject;
 
 use crate::client::Client;
 use crate::config::GenerationRef;
 use crate::mail_loop::MailLoop;
-use crate::phases;
 use crate::session::MailSession;
+use crate::{health, phases};
 
 /// Interval of looks for something unused: idle connections are closed by their pool.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -47,8 +49,11 @@ impl Application for MailLoop {
     fn stop_receiving(&self, _: &DatagramListener) {}
 
     async fn run_background_tasks(self: Rc<Self>) {
-        self.refresh_names().await;
-        pending().await
+        let mut background_tasks = TaskSet::default();
+        let subject = |kind| Subject { kind, id: self.index as u64 };
+        background_tasks.spawn((), subject("names"), self.clone().refresh_names());
+        background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
     fn sweep(&self) -> Duration {

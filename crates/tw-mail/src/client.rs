@@ -57,16 +57,62 @@ enum Verbosity {
     Everything,
 }
 
+/// Connection of a client.
+struct ClientConnection {
+    /// Number of the connection: `*id` in log lines.
+    id: u64,
+    peer: Addr,
+    listen: Rc<Addr>,
+}
+
+/// Facts about the listening address of a client.
+struct AddressFacts {
+    /// Server of the address.
+    server: ServerId,
+    /// `proxy_protocol`
+    sends_proxy_header: bool,
+    /// `ssl`
+    is_tls: bool,
+}
+
 impl Client {
     /// A client whose connection was just accepted; `None` if a reload took its listening address away meanwhile.
     pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, event_loop: Rc<MailLoop>) -> Option<Rc<Self>> {
         let generation = event_loop.generation();
         let servers = generation.listening.find(&listen)?;
-        let (server, sends_proxy_header, is_tls) =
-            (servers.default_server, servers.proxy_protocol, servers.ssl);
+        let address = AddressFacts {
+            server: servers.default_server,
+            sends_proxy_header: servers.proxy_protocol,
+            is_tls: servers.ssl,
+        };
         let is_debugged = generation.process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Some(Rc::new_cyclic(|client| Self {
+        Some(Self::make(ClientConnection { id, peer, listen }, address, event_loop, generation, verbosity))
+    }
+
+    /// Client of a session without a connection, in whose place `server` does something itself, such as a health check.
+    pub(crate) fn internal(
+        event_loop: Rc<MailLoop>,
+        generation: Rc<LoopGeneration>,
+        server: ServerId,
+    ) -> Rc<Self> {
+        let nowhere = Addr::Unix(None);
+        let id = event_loop.counts.next_connection();
+        let connection = ClientConnection { id, peer: nowhere.clone(), listen: Rc::new(nowhere) };
+        let address = AddressFacts { server, sends_proxy_header: false, is_tls: false };
+        Self::make(connection, address, event_loop, generation, Verbosity::AsLogsSay)
+    }
+
+    fn make(
+        connection: ClientConnection,
+        address: AddressFacts,
+        event_loop: Rc<MailLoop>,
+        generation: Rc<LoopGeneration>,
+        verbosity: Verbosity,
+    ) -> Rc<Self> {
+        let ClientConnection { id, peer, listen } = connection;
+        let AddressFacts { server, sends_proxy_header, is_tls } = address;
+        Rc::new_cyclic(|client| Self {
             id,
             slot: event_loop.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
             event_loop,
@@ -85,7 +131,7 @@ impl Client {
             peer_text: OnceCell::new(),
             named_text: OnceCell::new(),
             used_starttls: Cell::new(false),
-        }))
+        })
     }
 
     /// The server of the configuration that its session belongs to.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tw_accept::listen::{AddressServers, Listen, VirtualServer};
 use tw_conf::Span;
 use tw_connect::UpstreamGroup;
+use tw_connect::health::CheckedGroup;
 use tw_core::config_thread::{FreeInSteps, yield_if_due};
 use tw_core::generation::ProtocolConfig;
 pub use tw_core::server_names::ServerId;
@@ -14,8 +15,9 @@ use tw_core::vars::Slots;
 use tw_net::Addr;
 use tw_tls_settings::{Ssl, WatchedCertificate};
 
-use crate::auth_http::settings::AuthHttp;
+use crate::auth_http::settings::{AuthHttp, AuthTarget};
 use crate::dialogue::{MailProtocol, StartTls};
+use crate::health_check::HealthCheck;
 use crate::login_delay::LoginDelay;
 use crate::plan::Plan;
 use crate::protocol::{Mail, SessionOfMail};
@@ -39,6 +41,8 @@ pub struct MailConfig {
     pub(crate) servers: Box<[Server]>,
     /// The groups of all `upstream` blocks.
     pub(crate) upstreams: Box<[Arc<UpstreamGroup<Mail>>]>,
+    /// Health checks by group.
+    pub(crate) health_checks: Box<[HealthCheckGroup]>,
     pub(crate) listening: Listening,
     pub(crate) slots: Slots<SessionOfMail>,
 }
@@ -129,4 +133,36 @@ impl MailConfig {
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]
     }
+}
+
+/// The health checks of one group.
+pub(crate) type HealthCheckGroup = CheckedGroup<Mail, ServerHealthCheck>;
+
+/// A health check, and the server in whose place the auth servers are checked.
+pub(crate) struct ServerHealthCheck {
+    pub(crate) server: ServerId,
+    pub(crate) check: Arc<HealthCheck>,
+}
+
+/// The health checks of a configuration. Servers that inherit a check and ask the same auth server make it once.
+pub(crate) fn health_checks(servers: &[Server]) -> Box<[HealthCheckGroup]> {
+    let mut known: Vec<(&Arc<HealthCheck>, &AuthTarget)> = Vec::new();
+    let mut checks = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        let (Some(check), Some(target)) = (&server.plan.health_check, &server.auth_http.target) else {
+            continue;
+        };
+        let is_same = |(other, to): &(&Arc<HealthCheck>, &AuthTarget)| {
+            let has_same_servers =
+                Arc::ptr_eq(&to.group, &target.group) && to.is_secured == target.is_secured;
+            Arc::ptr_eq(other, check) && has_same_servers
+        };
+        if known.iter().any(is_same) {
+            continue;
+        }
+        known.push((check, target));
+        let located = ServerHealthCheck { server: ServerId(at as u32), check: check.clone() };
+        checks.push((target.group.clone(), located));
+    }
+    CheckedGroup::gather(checks)
 }

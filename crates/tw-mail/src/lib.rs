@@ -21,6 +21,8 @@ pub mod counters;
 pub mod dialogue;
 pub mod explain;
 mod handshake;
+mod health;
+pub mod health_check;
 pub mod load;
 pub mod login_delay;
 mod mail_loop;
@@ -32,7 +34,6 @@ pub mod secret;
 pub mod session;
 pub mod session_status;
 pub mod settings;
-mod time_limit;
 pub mod upstream;
 pub mod variables;
 
@@ -49,4 +50,5 @@ tw_base::limits! {
     use upstream::LIMITS;
     use phases::LIMITS;
     use login_delay::LIMITS;
+    use health_check::LIMITS;
 }

@@ -21,7 +21,7 @@ use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedMail};
 use crate::auth_http::settings::AuthHttp;
-use crate::config::{Config, Listening, MailConfig};
+use crate::config::{Config, Listening, MailConfig, health_checks};
 use crate::login_delay::LoginDelay;
 use crate::protocol::Mail;
 use crate::session::MailSession;
@@ -122,6 +122,7 @@ impl ProtocolBlocks for MailBlocks {
             ProtocolParts { listens: addresses, reach, pools, is_secured, ..ProtocolParts::default() };
         let assemble = Box::new(move |process| {
             let own = MailConfig {
+                health_checks: health_checks(&servers),
                 servers: servers.into(),
                 upstreams: upstreams.into(),
                 listening: Listening::new(groups),

@@ -8,6 +8,7 @@ use tw_core::access_check::{AccessCheck, AccessPlan, AccessStage, PostAcceptPlan
 use tw_core::log::{LogPlan, SessionLogger};
 
 use crate::counters::MailCounters;
+use crate::health_check::HealthCheck;
 use crate::protocol::SessionOfMail;
 
 /// Handlers of the sessions of one server.
@@ -18,12 +19,18 @@ pub struct Plan {
     pub(crate) limits: Vec<Arc<dyn AccessCheck<SessionOfMail>>>,
     pub(crate) loggers: Vec<Arc<dyn SessionLogger<SessionOfMail>>>,
     pub(crate) counters: Option<Arc<dyn MailCounters>>,
+    pub(crate) health_check: Option<Arc<HealthCheck>>,
 }
 
 impl Plan {
     /// Sets the counters of the sessions of the server.
     pub fn set_counters(&mut self, counters: Arc<dyn MailCounters>) {
         self.counters = Some(counters);
+    }
+
+    /// Sets the health check of the auth servers.
+    pub fn set_health_check(&mut self, check: Arc<HealthCheck>) {
+        self.health_check = Some(check);
     }
 }
 

@@ -1,8 +1,10 @@
 //! `mail` as a protocol of configurations: its marker type, and the rules for TLS and for groups of auth servers in it.
 
+use std::sync::Arc;
+
 use tw_conf::{ConfError, Contexts, MAIL, MAIL_SERVER, MAIL_UPSTREAM, Node};
 use tw_connect::session_blocks::SessionProtocol;
-use tw_connect::{ConnectingProtocol, UpstreamBlock};
+use tw_connect::{ConnectingProtocol, UpstreamBlock, UpstreamGroup};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_tls_settings::SecureProtocol;
@@ -20,6 +22,8 @@ pub struct Block {
     pub upstream: UpstreamBlock<Mail>,
     /// `server_name` of the block.
     pub server_name: Box<[u8]>,
+    /// Group of the auth server of a `server`; `None` without `auth_http`, and outside of servers.
+    pub auth_group: Option<Arc<UpstreamGroup<Mail>>>,
 }
 
 /// A session of the protocol: the type that [`Protocol`] names for it. Settings and plans know it by this name only.

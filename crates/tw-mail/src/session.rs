@@ -60,7 +60,9 @@ pub struct MailSession {
     login_delay: Duration,
     /// Counters of its server; `None` if it has none.
     pub(crate) meter: Option<Rc<SessionMeter>>,
-    open: OpenSession,
+    /// Counts it as open; `None` of a session without a connection.
+    #[expect(dead_code, reason = "held while the session lasts")]
+    open: Option<OpenSession>,
     local: OnceCell<Addr>,
     bindings: Bindings,
     held: Vec<Rc<dyn Any>>,
@@ -111,11 +113,17 @@ impl MailSession {
             meter.decide(Some(&counters));
             meter
         });
+        let open = OpenSession(client.event_loop.clone());
+        Self { meter, open: Some(open), transport: Some(transport), ..Self::internal(client) }
+    }
+
+    /// A session without a connection, which counts nowhere.
+    pub(crate) fn internal(client: Rc<Client>) -> Self {
         Self {
-            meter,
-            open: OpenSession(client.event_loop.clone()),
+            meter: None,
+            open: None,
             client,
-            transport: Some(transport),
+            transport: None,
             login: Login::default(),
             user: Box::default(),
             method: None,
@@ -142,7 +150,7 @@ impl MailSession {
 
     /// Loop of the session.
     pub(crate) fn event_loop(&self) -> &Rc<MailLoop> {
-        &self.open.0
+        &self.client.event_loop
     }
 
     /// Address that took the connection. One system call, the first time.

@@ -7,7 +7,7 @@
 //! access          auth_basic, auth_request, waf …
 //! content         static files, listings, echo …      gateways proxy, fastcgi, grpc …
 //! filters         headers, sub, ssi, gzip …           logging  session_log
-//! stream          modules of stream alone
+//! stream, mail    modules of stream alone, and of mail alone
 //! shared          compression of bodies
 //! ```
 //! Large modules that no other module names are crates below this one, so that they compile side by side: see the code map in
@@ -22,6 +22,7 @@ mod filters;
 mod gateways;
 mod limits;
 mod logging;
+mod mail;
 mod rewriting;
 mod shared;
 mod stream;
@@ -199,6 +200,8 @@ pub static MAIL_MODULES: &[MailModule] = &[
     // Log.
     MailModule::of::<tw_otel::SessionOtel<MailSession>>("mail_otel"),
     MailModule::of::<every_protocol::log::AccessLog<MailSession>>("log"),
+    // Health checks are no phase of sessions; they follow the module that names the auth server.
+    MailModule::of::<mail::mail_health_check::MailHealthCheck>("mail_health_check"),
 ];
 
 /// Tests measure how much memory something takes.

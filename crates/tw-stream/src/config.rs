@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tw_accept::listen::{Listen, VirtualServer};
 use tw_conf::Span;
+use tw_connect::health::CheckedGroup;
 use tw_connect::{Resolving, UpstreamGroup};
 use tw_core::config_thread::{FreeInSteps, yield_if_due};
 use tw_core::generation::ProtocolConfig;
@@ -36,7 +37,7 @@ pub struct StreamConfig {
     /// The groups of all `upstream` blocks.
     pub(crate) upstreams: Box<[Arc<UpstreamGroup<Stream>>]>,
     /// Health checks by group.
-    pub(crate) health_checks: Arc<[HealthCheckGroup]>,
+    pub(crate) health_checks: Box<[HealthCheckGroup]>,
     pub(crate) listening: Listening,
     pub(crate) slots: Slots<StreamSession>,
 }
@@ -119,27 +120,14 @@ impl StreamConfig {
 }
 
 /// The health checks of one group.
-pub(crate) struct HealthCheckGroup {
-    pub(crate) group: Arc<UpstreamGroup<Stream>>,
-    /// Checks; each peer must pass all of them.
-    pub(crate) checks: Vec<ServerHealthCheck>,
-}
+pub(crate) type HealthCheckGroup = CheckedGroup<Stream, ServerHealthCheck>;
 
-impl HealthCheckGroup {
-    /// The health checks of a configuration.
-    pub(crate) fn gather(servers: &[Server]) -> Arc<[Self]> {
-        let mut all: Vec<Self> = Vec::new();
-        for (at, server) in servers.iter().enumerate() {
-            let Some(check) = &server.plan.health_check else { continue };
-            let group = check.group().clone();
-            let check = ServerHealthCheck { server: ServerId(at as u32), check: check.clone() };
-            match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, &group)) {
-                Some(checks) => checks.checks.push(check),
-                None => all.push(Self { group, checks: vec![check] }),
-            }
-        }
-        all.into()
-    }
+/// The health checks of a configuration.
+pub(crate) fn health_checks(servers: &[Server]) -> Box<[HealthCheckGroup]> {
+    CheckedGroup::gather(servers.iter().enumerate().filter_map(|(at, server)| {
+        let check = server.plan.health_check.clone()?;
+        Some((check.group().clone(), ServerHealthCheck { server: ServerId(at as u32), check }))
+    }))
 }
 
 /// Health check of one server.

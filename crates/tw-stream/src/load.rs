@@ -20,7 +20,7 @@ use tw_core::module::Protocol;
 use tw_tls_settings::Ssl;
 
 use self::blocks::{Listens, LoadedStream};
-use crate::config::{Config, HealthCheckGroup, ServerSettings, StreamConfig};
+use crate::config::{Config, ServerSettings, StreamConfig, health_checks};
 use crate::listening::Listening;
 use crate::protocol::Stream;
 use crate::session::StreamSession;
@@ -104,7 +104,7 @@ impl ProtocolBlocks for StreamBlocks {
             ProtocolParts { listens: addresses, reach, pools, is_secured, ..ProtocolParts::default() };
         let assemble = Box::new(move |process| {
             let own = StreamConfig {
-                health_checks: HealthCheckGroup::gather(&servers),
+                health_checks: health_checks(&servers),
                 servers: servers.into(),
                 upstreams: upstreams.into(),
                 listening: Listening::new(groups),

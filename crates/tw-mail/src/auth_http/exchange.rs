@@ -14,6 +14,7 @@ use tw_connect::{AttemptLimits, AttemptingSession, UpstreamConnection, attempts}
 use tw_log::{Level, Text};
 use tw_net::ConnectOptions;
 use tw_net::proxy_protocol::Addrs;
+use tw_rt::Deadline;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::names;
 use tw_upstream::{Lease, PeerOutcome};
@@ -24,7 +25,6 @@ use super::response::{self, AuthResponse};
 use super::settings::{AuthHttp, AuthTarget};
 use crate::secret::Secret;
 use crate::session::MailSession;
-use crate::time_limit::in_time;
 
 tw_base::limits! {
     /// Limits of this module.
@@ -70,8 +70,10 @@ pub(crate) async fn ask(s: &mut MailSession) -> Result<AuthResponse, AuthFailure
     let Some(target) = settings.target.clone() else { return Err(AuthFailure::Logged) };
     let now = tw_rt::clock::now();
     let until = now.checked_add(settings.timeout).unwrap_or(now);
-    let asked = in_time(until, try_servers(s, &settings, &target, until)).await;
-    asked.unwrap_or_else(|| {
+    let mut deadline = Deadline::new();
+    deadline.set_at(until);
+    let asked = deadline.guard(try_servers(s, &settings, &target, until)).await;
+    asked.unwrap_or_else(|_| {
         let name = target.group.peers.name();
         let text = format!("auth http server {name} timed out (110: Connection timed out)");
         Err(AuthFailure::Response(text))
@@ -223,14 +225,8 @@ struct Exchanged {
 async fn exchange(connection: &UpstreamConnection, request: &Secret) -> Result<Exchanged, ExchangeFailure> {
     let sent = request.len();
     let failed = |stage| move |cause: UpstreamFailure| ExchangeFailure::Attempt(cause.at(stage));
-    let mut rest = request.bytes();
-    while !rest.is_empty() {
-        match connection.write_now(rest).map_err(failed(AttemptStage::Sending))? {
-            // The time of the whole exchange is limited.
-            0 => connection.writable(Duration::MAX).await.map_err(failed(AttemptStage::Sending))?,
-            count => rest = rest.get(count..).unwrap_or_default(),
-        }
-    }
+    // The time of the whole exchange is limited.
+    connection.send_all(request.bytes()).await.map_err(failed(AttemptStage::Sending))?;
     // The response may contain a password.
     let mut received = Zeroizing::new(Vec::with_capacity(RESPONSE_MAX));
     let mut scanned = 0;
@@ -241,7 +237,7 @@ async fn exchange(connection: &UpstreamConnection, request: &Secret) -> Result<E
         if received.len() >= RESPONSE_MAX {
             return Err(ExchangeFailure::Response("sent too big response".to_owned()));
         }
-        receive(connection, &mut received).await?;
+        receive(connection, &mut received, RESPONSE_MAX).await.map_err(failed(AttemptStage::ReadingHead))?;
     };
     let head = received.get(..head_len).unwrap_or_default();
     let parsed = response::parse(head).map_err(|error| ExchangeFailure::Response(error.to_string()))?;
@@ -251,7 +247,7 @@ async fn exchange(connection: &UpstreamConnection, request: &Secret) -> Result<E
     // A body that does not come at once costs the connection, not the login.
     let mut reuse = Reuse::Yes;
     while received.len() < head_len + body_len {
-        if receive(connection, &mut received).await.is_err() {
+        if receive(connection, &mut received, RESPONSE_MAX).await.is_err() {
             reuse = Reuse::No;
             break;
         }
@@ -262,22 +258,25 @@ async fn exchange(connection: &UpstreamConnection, request: &Secret) -> Result<E
     Ok(Exchanged { response: parsed, reuse, sent, received: received.len() })
 }
 
-/// Appends bytes of the auth server. They go nowhere else: a response may contain a password.
-async fn receive(connection: &UpstreamConnection, received: &mut Vec<u8>) -> Result<(), ExchangeFailure> {
-    let failed = |cause: UpstreamFailure| ExchangeFailure::Attempt(cause.at(AttemptStage::ReadingHead));
-    let Some(transport) = connection.transport() else { return Err(failed(UpstreamFailure::Closed)) };
+/// Appends bytes of the auth server, up to `max` in all. They go nowhere else: a response may contain a password.
+pub(crate) async fn receive(
+    connection: &UpstreamConnection,
+    received: &mut Vec<u8>,
+    max: usize,
+) -> Result<(), UpstreamFailure> {
+    let Some(transport) = connection.transport() else { return Err(UpstreamFailure::Closed) };
     let len = received.len();
     loop {
-        received.resize((len + READ_SIZE).min(RESPONSE_MAX), 0);
+        received.resize((len + READ_SIZE).min(max), 0);
         let read = transport.try_read_into(received.get_mut(len..).unwrap_or_default());
         received.truncate(len + *read.as_ref().unwrap_or(&0));
         match read {
-            Ok(0) => return Err(failed(UpstreamFailure::Closed)),
+            Ok(0) => return Err(UpstreamFailure::Closed),
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(failed(UpstreamFailure::Receive(error))),
+            Err(error) => return Err(UpstreamFailure::Receive(error)),
         }
-        poll_fn(|cx| connection.poll_input(cx)).await.map_err(failed)?;
+        poll_fn(|cx| connection.poll_input(cx)).await?;
     }
 }
 

@@ -10,7 +10,7 @@ pub mod request;
 pub mod response;
 pub mod settings;
 
-pub(crate) use exchange::{AuthFailure, ask, shown};
+pub(crate) use exchange::{AuthFailure, ask, receive, shown};
 
 tw_base::limits! {
     /// Limits of this module.

@@ -90,8 +90,7 @@ pub fn parse(head: &[u8]) -> Result<AuthResponse, InvalidHeader> {
     let mut lines =
         head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)).peekable();
     let mut is_kept = lines.peek().is_some_and(|line| line.starts_with(b"HTTP/1.1 "));
-    let status = lines.peek().and_then(|line| line.get(8..12)).and_then(|code| code.strip_prefix(b" "));
-    response.http_status = status.and_then(number).and_then(|code| code.try_into().ok()).unwrap_or(STATUS_OK);
+    response.http_status = lines.peek().and_then(|line| http_status(line)).unwrap_or(STATUS_OK);
     lines.next_if(|line| line.starts_with(b"HTTP/"));
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = field(line)?;
@@ -125,6 +124,13 @@ pub fn parse(head: &[u8]) -> Result<AuthResponse, InvalidHeader> {
     }
     response.body_len = response.body_len.filter(|_| is_kept);
     Ok(response)
+}
+
+/// Status in the first line of a response; `None` if it is no status line.
+pub fn http_status(line: &[u8]) -> Option<u16> {
+    let code = line.strip_prefix(b"HTTP/1.")?.get(1..5)?.strip_prefix(b" ")?;
+    let is_end = matches!(line.get(12..)?, [] | [b' ' | b'\r', ..]);
+    number(code)?.try_into().ok().filter(|_| is_end)
 }
 
 /// Name and value of a line.
@@ -189,6 +195,24 @@ mod tests {
             ["HTTP/1.0 200\r\nA_b: c\r\n\r\n", "HTTP/1.0 200\r\n: c\r\n\r\n", "HTTP/1.0 200\r\n a: b\r\n\r\n"]
         {
             assert_eq!(status(broken), Err(InvalidHeader), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn status_lines() {
+        for (line, expected) in [
+            ("HTTP/1.1 200 OK", Some(200)),
+            ("HTTP/1.0 503 Service Unavailable\r", Some(503)),
+            ("HTTP/1.0 404", Some(404)),
+            ("HTTP/1.0 404\r", Some(404)),
+            ("HTTP/1.0 2000", None),
+            ("HTTP/1.0 20", None),
+            ("HTTP/1.0 +20 x", None),
+            ("HTTP/2 200", None),
+            ("Auth-Status: OK", None),
+            ("", None),
+        ] {
+            assert_eq!(http_status(line.as_bytes()), expected, "{line}");
         }
     }
 

@@ -146,10 +146,13 @@ impl Settings<Mail> for AuthHttp {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Mail>) -> Result<Self, ConfError> {
         let written = raw.url.take().or_else(|| outer.and_then(|outer| outer.written.clone()));
+        // An `upstream` block inherits the URL, too, and has no auth server.
+        let is_server = outer.is_some() && cx.block.upstream.name.is_none();
         let target = match &written {
-            Some(word) if outer.is_some() => Some(Arc::new(read_url(word, cx)?)),
+            Some(word) if is_server => Some(Arc::new(read_url(word, cx)?)),
             Some(_) | None => None,
         };
+        cx.block.auth_group = target.as_ref().map(|target| target.group.clone());
         let mut tls = TlsSettings::resolve(raw.tls, outer.map(|outer| &outer.tls), cx)?;
         if target.as_ref().is_some_and(|target| target.is_secured) {
             tls.enable("auth_http_", TlsProtocol::Any, cx)?;

@@ -2,6 +2,7 @@
 
 mod auth_http;
 mod configuration;
+mod health_check;
 mod imap;
 mod limits;
 mod metrics;

@@ -11,7 +11,7 @@ use tw_upstream::HealthCheckParams;
 pub(crate) type MatchBlocks<T> = HashMap<Box<[u8]>, Arc<T>>;
 
 /// Parameters of a check.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct CheckParameters {
     /// Intervals and thresholds.
     pub(crate) params: HealthCheckParams,

@@ -1,0 +1,3 @@
+//! Modules of mail alone.
+
+pub(crate) mod mail_health_check;
