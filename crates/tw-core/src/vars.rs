@@ -72,8 +72,10 @@ pub enum Availability {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preparations(pub u8);
 
-/// The fingerprint of a client hello, in every protocol. The other bits have a meaning for one protocol.
+/// The fingerprint of a client hello, in every protocol.
 pub const CLIENT_HELLO: Preparations = Preparations(1 << 7);
+/// The address that took the connection, in every protocol. The other bits have a meaning for one protocol.
+pub const LOCAL_ADDR: Preparations = Preparations(1 << 6);
 
 impl Preparations {
     /// Returns true if all of `others` are among them.

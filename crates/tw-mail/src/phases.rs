@@ -90,7 +90,9 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     }
     let mut input = Input::new(server.dialogue.buffer_size.max(INPUT_MIN));
     input.push(&early);
-    s.login.salt = salt(&server.settings.name);
+    if server.dialogue.methods.need_challenge() {
+        s.login.salt = salt(&server.settings.name);
+    }
     s.action.set("sending client greeting line");
     if let Err(failure) = greet(s, &mut input).await {
         return Err(gone(s, failure));

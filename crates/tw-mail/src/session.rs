@@ -15,7 +15,7 @@ use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession, 
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
 use tw_core::session_meter::{ServerCounters, SessionMeter};
-use tw_core::vars::{Bindings, ProxiedSession, ServedSession, Slots};
+use tw_core::vars::{Bindings, LOCAL_ADDR, ProxiedSession, ServedSession, Slots};
 use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink, Text};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
@@ -153,18 +153,23 @@ impl MailSession {
         &self.client.event_loop
     }
 
-    /// Address that took the connection. One system call, the first time.
+    /// Address that took the connection; the listening address while the session has no connection. One system call, the first time.
     pub fn local_addr(&self) -> &Addr {
-        self.local.get_or_init(|| match &self.transport {
-            Some(transport) => transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone()),
-            None => (*self.client.listen).clone(),
-        })
+        if let Some(local) = self.local.get() {
+            return local;
+        }
+        match self.transport.as_ref().and_then(|transport| transport.local_addr().ok()) {
+            Some(local) => self.local.get_or_init(|| local),
+            None => &self.client.listen,
+        }
     }
 
     /// Takes the connection out of the session.
     pub(crate) fn take_transport(&mut self) -> Option<Transport> {
-        // The local address is read from the socket before it is given away.
-        self.local_addr();
+        // The local address is read from the socket before it is given away, if a variable may ask for it later.
+        if self.slots().prepared.has(LOCAL_ADDR) {
+            self.local_addr();
+        }
         self.transport.take()
     }
 

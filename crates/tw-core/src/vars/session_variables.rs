@@ -11,7 +11,7 @@ use tw_net::proxy_protocol::{Addrs, Header, Tlv};
 use tw_rt::clock;
 
 use super::write::{put, put_decimals, put_ip, put_number, put_port};
-use super::{Value, VarDef};
+use super::{LOCAL_ADDR, Value, VarDef};
 use crate::NGINX_VERSION;
 use crate::session::Session;
 
@@ -29,7 +29,8 @@ pub trait ServedSession: Session {
     /// The client's address as text without port, as trusted proxies tell it.
     fn client_text(&self) -> &str;
 
-    /// Address that the client connected to. May cost one system call.
+    /// Address that the client connected to. May cost one system call. Behind the end of the connection, it is the listening address
+    /// unless a variable of the configuration needs it ([`LOCAL_ADDR`]).
     fn local_addr(&self) -> &Addr;
 
     /// PROXY protocol header of the connection.
@@ -57,12 +58,14 @@ impl<S: ServedSession> SessionVariables<S> {
         VarDef::one("binary_remote_addr", binary_remote_addr, "Address of the client as 4 or 16 bytes."),
         VarDef::one("remote_addr", |s, out| put(out, s.client_text().as_bytes()), "Address of the client."),
         VarDef::one("remote_port", |s, out| put_port(out, port(s.client_addr())), "Port of the client."),
-        VarDef::one("server_addr", server_addr, "Address that took the connection."),
-        VarDef::one(
+        VarDef::<S>::one("server_addr", server_addr, "Address that took the connection.")
+            .prepared(LOCAL_ADDR),
+        VarDef::<S>::one(
             "server_port",
             |s, out| put_port(out, port(s.local_addr())),
             "Port that took the connection.",
-        ),
+        )
+        .prepared(LOCAL_ADDR),
         VarDef::one("connection", |s, out| put_number(out, s.connection_id()), "Number of the connection."),
         VarDef::one(
             "proxy_protocol_addr",

@@ -101,4 +101,9 @@ impl AuthMethods {
     pub const fn has(self, method: AuthMethod) -> bool {
         self.0 & (1 << method as u16) != 0
     }
+
+    /// Returns true if a method of the set needs a challenge.
+    pub fn need_challenge(self) -> bool {
+        AuthMethod::ALL.into_iter().any(|method| method.has_challenge() && self.has(method))
+    }
 }

@@ -99,8 +99,7 @@ impl Pop3Dialogue {
 
 /// Greeting: with the challenge of APOP and CRAM-MD5, if one of them is enabled.
 pub fn greeting(facts: &DialogueFacts<'_>, login: &Login) -> Vec<u8> {
-    let has_challenge = facts.methods.has(AuthMethod::Apop) || facts.methods.has(AuthMethod::CramMd5);
-    match has_challenge {
+    match facts.methods.need_challenge() {
         true => format!("+OK POP3 ready {}\r\n", login.salt).into_bytes(),
         false => b"+OK POP3 ready\r\n".to_vec(),
     }

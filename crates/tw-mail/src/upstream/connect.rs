@@ -138,11 +138,12 @@ async fn open(
     timeout: Duration,
 ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
     let mut header = Vec::new();
-    let (client, local) = (s.client_addr(), s.local_addr());
     match s.server().proxy.proxy_protocol {
         ProxyProtocol::Off => {}
-        ProxyProtocol::V1 => write_v1(&mut header, client, local),
-        ProxyProtocol::V2 => write_v2(&mut header, SocketKind::Stream, client, local, &[]),
+        ProxyProtocol::V1 => write_v1(&mut header, s.client_addr(), s.local_addr()),
+        ProxyProtocol::V2 => {
+            write_v2(&mut header, SocketKind::Stream, s.client_addr(), s.local_addr(), &[]);
+        }
     }
     let options = ConnectOptions::default();
     let core = &s.event_loop().core;
