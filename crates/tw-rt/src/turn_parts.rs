@@ -7,6 +7,9 @@
 //!
 //! The kernel's number is compared with its value at the start of the turn. An earlier value serves as long as it
 //! cannot have grown by more than [`DOUBT`] since: a busy loop hardly reads it at all.
+//!
+//! Major page faults are read with a turn that was off its processor for long, which a fault may explain, and otherwise once in
+//! [`FAULTS_REFRESH`]: that costs a loop with little to do one system call less for each turn.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
@@ -21,6 +24,9 @@ use tw_sys::usage;
 const SLIGHT: Duration = Duration::from_micros(100);
 /// Largest error of the time without a processor.
 const DOUBT: Duration = Duration::from_micros(200);
+/// Largest age of the number of major page faults when a turn begins. Faults that were too short to be seen as time off the processor
+/// are counted after at most this long.
+const FAULTS_REFRESH: Duration = Duration::from_secs(1);
 
 /// Part of a turn's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +99,8 @@ struct Meter {
     /// Major page faults so far, and those of them that no turn has been charged with.
     faults: Cell<u64>,
     new_faults: Cell<u64>,
+    /// Time at which the faults were last read.
+    faults_read: Cell<Option<Instant>>,
     /// The end of the last turn.
     ended: Cell<Option<Instant>>,
 }
@@ -107,6 +115,7 @@ thread_local! {
             doubt: Cell::new(Duration::MAX),
             faults: Cell::new(0),
             new_faults: Cell::new(0),
+            faults_read: Cell::new(None),
             ended: Cell::new(None),
         }
     };
@@ -132,7 +141,11 @@ pub(crate) fn begin_turn(now: Instant) {
         let rest = meter.ended.get().map_or(Duration::MAX, |ended| now.saturating_duration_since(ended));
         meter.doubt(rest);
         if meter.doubt.get() > DOUBT {
-            meter.read_kernel();
+            meter.read_unserved();
+            let read = meter.faults_read.get();
+            if read.is_none_or(|read| now.saturating_duration_since(read) >= FAULTS_REFRESH) {
+                meter.read_faults(now);
+            }
         }
     });
 }
@@ -156,7 +169,8 @@ pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
         }
         let off = off.min(turn);
         let before = meter.unserved.get();
-        meter.read_kernel();
+        meter.read_unserved();
+        meter.read_faults(now);
         let processor = meter.unserved.get().saturating_sub(before).min(off);
         let parts = TurnParts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
         (parts, meter.new_faults.take())
@@ -168,10 +182,15 @@ impl Meter {
         self.doubt.set(self.doubt.get().saturating_add(more));
     }
 
-    /// Asks for how long the thread was ready to run and had no processor, and for its major page faults.
-    fn read_kernel(&self) {
+    /// Asks for the major page faults of the thread.
+    fn read_faults(&self, now: Instant) {
         let faults = usage::major_faults();
         self.new_faults.set(self.new_faults.get() + faults.saturating_sub(self.faults.replace(faults)));
+        self.faults_read.set(Some(now));
+    }
+
+    /// Asks for how long the thread was ready to run and had no processor.
+    fn read_unserved(&self) {
         let mut text = [0; 64];
         let read = self.schedstat.get().and_then(|fd| {
             // procfs is memory; the loop guard lets such a read pass by this flag.
