@@ -12,7 +12,7 @@ fn conf(auth: &AuthServer, more: &str) -> String {
 }
 
 #[test]
-fn login_is_sent_with_literals() {
+fn login_with_a_backslash_is_sent_with_literals() {
     let backend = MailServer::imap();
     let auth = AuthServer::accepting(backend.addr);
     let server = start(&conf(&auth, ""));
@@ -21,6 +21,17 @@ fn login_is_sent_with_literals() {
     client.asks("a2 NOOP", "a2 OK noop");
     assert_eq!(backend.lines(), ["a1 LOGIN {9}", "test\\user {6}", "secret", "a2 NOOP"]);
     assert_eq!(auth.requests()[0]["auth-user"], "test\\user");
+}
+
+#[test]
+fn login_without_special_characters_is_one_command() {
+    let backend = MailServer::imap();
+    let auth = AuthServer::accepting(backend.addr);
+    let server = start(&conf(&auth, ""));
+    let mut client = LineClient::connect(&server, GREETING);
+    client.asks("a1 LOGIN user@example.com secret", "a1 OK logged in");
+    client.asks("a2 NOOP", "a2 OK noop");
+    assert_eq!(backend.lines(), ["a1 LOGIN \"user@example.com\" \"secret\"", "a2 NOOP"]);
 }
 
 #[test]

@@ -185,6 +185,7 @@ impl MailServer {
         Self::start("* OK backend", |line| match line.split_once(' ') {
             _ if line.ends_with('}') => "+ go".to_owned(),
             Some((tag, "NOOP" | "LOGOUT")) => format!("{tag} OK noop"),
+            Some((tag, command)) if command.starts_with("LOGIN ") => format!("{tag} OK logged in"),
             Some((tag, _)) if tag.starts_with('a') && tag.len() < 4 => format!("{tag} OK done"),
             _ => "a1 OK logged in".to_owned(),
         })
