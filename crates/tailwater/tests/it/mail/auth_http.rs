@@ -121,6 +121,31 @@ fn unix_socket_is_asked_with_its_path() {
 }
 
 #[test]
+fn unix_sockets_of_a_group_are_checked_and_kept() {
+    let backend = MailServer::pop3();
+    let dir = tw_testkit::temp::TempDir::new("mail-auth-group").unwrap();
+    let (path, missing) = (dir.path().join("auth.sock"), dir.path().join("missing.sock"));
+    let auth = AuthServer::on_unix_socket(&path, backend.addr);
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    let server = start(&format!(
+        "upstream auth {{ server unix:{}; server unix:{}; keepalive 4; }} auth_http http://auth/login;
+         health_check uri=/health interval=1h; {SERVER}",
+        path.display(),
+        missing.display()
+    ));
+    let line = server.wait_error_log("peer is unhealthy").unwrap();
+    assert!(line.contains("connect() failed (2: No such file or directory)"), "{line}");
+    let is_checked = || auth.requests().iter().any(|request| request["uri"] == "/health");
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, is_checked));
+    for _ in 0..4 {
+        assert_eq!(login(&server), "+OK PASS");
+    }
+    let logins = auth.requests().iter().filter(|request| request["uri"] == "/login").count();
+    assert_eq!((logins, auth.connections()), (4, 2), "one connection of the check, and one for all logins");
+}
+
+#[test]
 fn nonsense_and_a_gigabyte_of_auth_servers_end_the_session() {
     let internal = "-ERR internal server error";
     let answers: [(&'static [u8], &str); 3] = [

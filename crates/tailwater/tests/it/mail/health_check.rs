@@ -132,10 +132,15 @@ fn silent_and_broken_answers_are_failures() {
         silent.incoming().flatten().for_each(|stream| drop(thread::spawn(|| drain(stream))))
     });
     thread::spawn(move || {
-        nonsense.incoming().flatten().for_each(|mut stream| drop(stream.write_all(b"220 no HTTP\r\n")));
+        for mut stream in nonsense.incoming().flatten() {
+            read_request(&mut BufReader::new(&stream));
+            // The check may be over.
+            let _ = stream.write_all(b"220 no HTTP\r\n");
+        }
     });
     thread::spawn(move || {
         for mut stream in endless.incoming().flatten() {
+            read_request(&mut BufReader::new(&stream));
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         }
     });

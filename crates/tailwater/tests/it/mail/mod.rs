@@ -67,7 +67,8 @@ impl AuthServer {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 *own.connections.lock().unwrap() += 1;
-                own.serve(stream.try_clone().unwrap(), stream, &|_| accepted(to));
+                let own = own.clone();
+                thread::spawn(move || own.serve(stream.try_clone().unwrap(), stream, &|_| accepted(to)));
             }
         });
         server
