@@ -1,6 +1,7 @@
 //! Case: a configuration, the responses of its origin server, and requests; everything from one seed.
 
 use crate::node::{self, Node};
+use crate::origin::OriginPorts;
 use crate::request::Exchange;
 
 /// Configuration and requests that both servers get.
@@ -17,7 +18,7 @@ pub(crate) struct Case {
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) port: u16,
-    pub(crate) origin: u16,
+    pub(crate) origin: OriginPorts,
     pub(crate) root: String,
     pub(crate) prefix: String,
 }
@@ -66,6 +67,7 @@ pub(crate) const LOGGED: &[&str] = &[
     "sent_http_last_modified",
     "http_x_a",
     "upstream_status",
+    "upstream_cache_status",
     "upstream_http_x_o",
     "upstream_http_content_type",
     "upstream_cookie_o",
@@ -79,7 +81,10 @@ impl Places {
     /// Replaces the placeholders of a text.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("@PORT@", &self.port.to_string())
-            .replace("@ORIGIN@", &self.origin.to_string())
+            .replace("@ORIGIN@", &self.origin.http.to_string())
+            .replace("@FASTCGI@", &self.origin.fastcgi.to_string())
+            .replace("@UWSGI@", &self.origin.uwsgi.to_string())
+            .replace("@SCGI@", &self.origin.scgi.to_string())
             .replace("@ROOT@", &self.root)
             .replace("@PREFIX@", &self.prefix)
     }
@@ -107,6 +112,11 @@ impl Case {
         servers.count() == text.matches("listen 127.0.0.1:@PORT@;").count() && text.contains("@PORT@;")
     }
 
+    /// Returns `true` if responses are stored.
+    pub(crate) fn has_cache(&self) -> bool {
+        node::render(&self.nodes).contains("keys_zone=")
+    }
+
     /// Text of the configuration of one server.
     pub(crate) fn configuration_at(&self, places: &Places) -> String {
         places.fill(&self.configuration())
@@ -121,7 +131,8 @@ mod tests {
     fn configurations_have_the_places_of_their_server() {
         let nodes = vec![node::block("server", vec![node::line("listen 127.0.0.1:@PORT@")])];
         let case = Case { nodes, script: Vec::new(), exchanges: Vec::new() };
-        let places = Places { port: 81, origin: 82, root: "/r".to_owned(), prefix: "/p".to_owned() };
+        let origin = OriginPorts { http: 82, fastcgi: 83, uwsgi: 84, scgi: 85 };
+        let places = Places { port: 81, origin, root: "/r".to_owned(), prefix: "/p".to_owned() };
         let text = case.configuration_at(&places);
         assert!(case.listens() && !Case { nodes: Vec::new(), ..case.clone() }.listens());
         assert!(text.contains("listen 127.0.0.1:81;") && text.contains("pid /p/pid;"), "{text}");

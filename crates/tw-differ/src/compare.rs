@@ -16,6 +16,9 @@ pub(crate) struct Difference {
     pub(crate) tailwater: String,
 }
 
+/// Longest time between the same request to both servers, in seconds.
+const CLOCK_MAX: u64 = 5;
+
 /// Rule about responses: what is removed, and why.
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
@@ -204,7 +207,10 @@ fn compare_responses(nginx: &Response, tailwater: &Response, pairs: &mut Pairs) 
     for name in theirs.keys().chain(ours.keys().filter(|name| !theirs.contains_key(*name))) {
         let text =
             |values: Option<&Vec<String>>| values.map_or("absent".to_owned(), |values| values.join(" | "));
-        add(pairs, &format!("field {name}"), text(theirs.get(name)), text(ours.get(name)));
+        let (theirs, ours) = (text(theirs.get(name)), text(ours.get(name)));
+        if !is_clock(&theirs, &ours) {
+            add(pairs, &format!("field {name}"), theirs, ours);
+        }
     }
     add(pairs, "framing", nginx.framing, tailwater.framing);
     let text = |response: &Response| String::from_utf8_lossy(&response.body).into_owned();
@@ -229,6 +235,12 @@ fn compare_received(nginx: &[String], tailwater: &[String], pairs: &mut Pairs) {
     }
 }
 
+/// Returns `true` for two values of `Cache-Control` that count to one moment: the clock goes on between the two requests.
+fn is_clock(theirs: &str, ours: &str) -> bool {
+    let seconds = |text: &str| text.strip_prefix("max-age=").and_then(|text| text.parse::<u64>().ok());
+    seconds(theirs).zip(seconds(ours)).is_some_and(|(theirs, ours)| theirs.abs_diff(ours) <= CLOCK_MAX)
+}
+
 /// Compares each variable of a line.
 fn compare_log(nginx: &str, tailwater: &str, pairs: &mut Pairs) {
     let (theirs, ours) = (variables(nginx), variables(tailwater));
@@ -239,7 +251,7 @@ fn compare_log(nginx: &str, tailwater: &str, pairs: &mut Pairs) {
         let other = ours.get(name).map_or("absent", String::as_str);
         let lengths_differ_by_name = is_length && (is_built_in || value.len() == other.len() && value != "0");
         let is_random = value.contains("boundary=") && other.contains("boundary=");
-        if !lengths_differ_by_name && !is_random {
+        if !lengths_differ_by_name && !is_random && !is_clock(value, other) {
             add(pairs, &format!("variable {name}"), value, other);
         }
     }
@@ -290,6 +302,15 @@ mod tests {
         };
         assert!(kinds(ranges("1"), ranges("2")).is_empty());
         assert!(RULES.iter().all(|rule| !rule.name.is_empty() && !rule.reason.is_empty()));
+    }
+
+    #[test]
+    fn lifetimes_until_one_moment_are_equal() {
+        let age = |text| response(&[("cache-control", text)], "a");
+        assert!(kinds(age("max-age=86400"), age("max-age=86399")).is_empty());
+        for other in ["max-age=86300", "max-age=x", "no-cache"] {
+            assert_eq!(kinds(age("max-age=86400"), age(other)), ["field cache-control"], "{other}");
+        }
     }
 
     #[test]

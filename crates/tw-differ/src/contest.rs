@@ -10,12 +10,13 @@ use tw_testkit::temp::TempDir;
 use crate::case::Case;
 use crate::compare::{Difference, compare};
 use crate::excuse::{self, Excuse};
+use crate::failure::Failure;
 use crate::generate::{self, AREAS, Area, FILES};
 use crate::group::{CaseOrigin, Groups};
 use crate::options::Options;
 use crate::server::{Observation, Server};
 use crate::shrink::shrink;
-use crate::{Failure, group};
+use crate::{case_file, group};
 
 /// Time of change of every file: 1 January 2025.
 const CHANGED: Duration = Duration::from_secs(1_735_689_600);
@@ -31,14 +32,35 @@ pub(crate) struct Contest {
     _root: TempDir,
 }
 
+/// Tailwater alone, with the files that it delivers.
+#[derive(Debug)]
+pub(crate) struct Single {
+    server: Server,
+    _root: TempDir,
+}
+
+impl Single {
+    /// Prepares a port, an origin server and files.
+    pub(crate) fn new(program: &Path) -> Result<Self, Failure> {
+        let root = files()?;
+        let server =
+            Server::new(program, root.path()).map_err(|error| format!("{}: {error}", program.display()))?;
+        Ok(Self { server, _root: root })
+    }
+
+    /// Runs a case.
+    pub(crate) fn observe(&self, case: &Case) -> Result<Observation, Failure> {
+        self.server.run(case).map_err(|error| error.to_string())
+    }
+}
+
 /// Both observations of a case.
 pub(crate) type Pair = (Observation, Observation);
 
 impl Contest {
     /// Prepares ports, origin servers and files.
     pub(crate) fn new(nginx: &Path, tailwater: &Path) -> Result<Self, Failure> {
-        let root = TempDir::new("differ-files").map_err(|error| error.to_string())?;
-        write_files(root.path()).map_err(|error| format!("cannot write files: {error}"))?;
+        let root = files()?;
         let server = |program: &Path| {
             Server::new(program, root.path()).map_err(|error| format!("{}: {error}", program.display()))
         };
@@ -62,14 +84,16 @@ impl Contest {
         if !case.listens() {
             return Ok((Vec::new(), 0));
         }
-        let (theirs, ours) = self.observe(case)?;
-        let all = compare(&theirs, &ours);
-        let count = all.len();
-        let excused =
-            |difference: &Difference| self.excuses.iter().any(|excuse| excuse.applies(difference, case));
-        let left: Vec<Difference> = all.into_iter().filter(|difference| !excused(difference)).collect();
-        let excused = count - left.len();
-        Ok((left, excused))
+        Ok(self.unexcused(&self.observe(case)?, case))
+    }
+
+    /// Observation of nginx, if both servers agree twice about the case, without or with an excuse.
+    pub(crate) fn agreed(&self, case: &Case) -> Result<Option<Observation>, Failure> {
+        let first = self.observe(case)?;
+        let again = self.observe(case)?;
+        let is_stable = compare(&first.0, &again.0).is_empty();
+        let agrees = |pair: &Pair| self.unexcused(pair, case).0.is_empty();
+        Ok((is_stable && agrees(&first) && agrees(&again)).then_some(first.0))
     }
 
     /// Runs many cases, and writes the groups of differences.
@@ -168,12 +192,42 @@ impl Contest {
         Ok(())
     }
 
-    /// Runs one case and prints everything about it.
+    /// Reduces the case of a file further, and writes it back with a report beside it.
+    pub(crate) fn minimise(&self, file: &Path, budget: usize) -> Result<(), Failure> {
+        let failure = |error: std::io::Error| format!("{}: {error}", file.display());
+        let text = fs::read_to_string(file).map_err(failure)?;
+        let case = case_file::read(&case_file::lines(&text)?)?;
+        let (left, _) = self.differences(&case)?;
+        let Some(first) = left.first() else { return Err("both servers agree about this case".to_owned()) };
+        let key = group::key(first);
+        let mut error = None;
+        let small = shrink(&case, first.exchange, budget, |candidate| {
+            let left = self.differences(candidate).map_err(|failed| error = Some(failed));
+            left.is_ok_and(|(left, _)| left.iter().any(|other| group::key(other) == key))
+        });
+        if let Some(error) = error {
+            return Err(error);
+        }
+        fs::write(file, case_file::write(&small)).map_err(failure)?;
+        println!("{}", group::describe(&key, &small, &self.observe(&small)?, "A file."));
+        Ok(())
+    }
+
+    /// Runs the case of a file and prints everything about it.
+    pub(crate) fn replay_file(&self, file: &Path) -> Result<(), Failure> {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        self.replay_case(&case_file::read(&case_file::lines(&text)?)?, &file.display().to_string())
+    }
+
+    /// Runs the case of a seed and prints everything about it.
     pub(crate) fn replay(&self, seed: u64, area: Option<Area>) -> Result<(), Failure> {
-        let case = generate::case(seed, area.unwrap_or(Area::Routing));
+        self.replay_case(&generate::case(seed, area.unwrap_or(Area::Routing)), &format!("seed {seed}"))
+    }
+
+    fn replay_case(&self, case: &Case, name: &str) -> Result<(), Failure> {
         println!("{}", case.configuration());
-        let pair = self.observe(&case)?;
-        let (left, excused) = self.unexcused(&pair, &case);
+        let pair = self.observe(case)?;
+        let (left, excused) = self.unexcused(&pair, case);
         for Difference { kind, exchange, nginx, tailwater } in &left {
             let request =
                 case.exchanges.get(*exchange).map(crate::request::Exchange::bytes).unwrap_or_default();
@@ -182,8 +236,15 @@ impl Contest {
             );
         }
         println!("differ: {} differences without excuse, {excused} excused", left.len());
-        if left.is_empty() { Ok(()) } else { Err(format!("seed {seed} differs")) }
+        if left.is_empty() { Ok(()) } else { Err(format!("{name} differs")) }
     }
+}
+
+/// A directory with the files that servers deliver.
+fn files() -> Result<TempDir, Failure> {
+    let root = TempDir::new("differ-files").map_err(|error| error.to_string())?;
+    write_files(root.path()).map_err(|error| format!("cannot write files: {error}"))?;
+    Ok(root)
 }
 
 fn write_files(root: &Path) -> std::io::Result<()> {

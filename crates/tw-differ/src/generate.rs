@@ -1,8 +1,10 @@
 //! Cases from seeds: a grammar of sensible configurations, responses of origin servers and requests.
 
 mod access;
+mod cache;
 mod files;
 mod filters;
+mod gateways;
 mod proxy;
 mod requests;
 mod routing;
@@ -12,6 +14,7 @@ use tw_testkit::random::Random;
 
 use crate::case::Case;
 use crate::node::{Node, block, line};
+use crate::request::Wire;
 
 /// Part of the configuration language that a case is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,12 @@ pub(crate) enum Area {
     Access,
     /// Configurations that may be wrong.
     Messages,
+    /// Another area, whose requests come over HTTP/2.
+    Http2,
+    /// `proxy_cache` with all that decides what is stored, and how long.
+    Cache,
+    /// `fastcgi_pass`, `uwsgi_pass` and `scgi_pass` to the scripted applications.
+    Gateways,
 }
 
 /// Areas by their names on the command line.
@@ -41,7 +50,14 @@ pub(crate) const AREAS: &[(&str, Area)] = &[
     ("files", Area::Files),
     ("access", Area::Access),
     ("messages", Area::Messages),
+    ("http2", Area::Http2),
+    ("cache", Area::Cache),
+    ("gateways", Area::Gateways),
 ];
+
+/// Areas whose requests may come over HTTP/2.
+const OVER_HTTP2: &[Area] =
+    &[Area::Routing, Area::Variables, Area::Proxy, Area::Filters, Area::Files, Area::Access, Area::Gateways];
 
 /// Files that both servers deliver: name and content.
 pub(crate) const FILES: &[(&str, &str)] = &[
@@ -74,7 +90,12 @@ const EXCHANGES: usize = 40;
 pub(crate) fn case(seed: u64, area: Area) -> Case {
     let mut random = Random::new(seed ^ (area as u64) << 56);
     let random = &mut random;
+    let wire = if area == Area::Http2 { Wire::Http2 } else { Wire::Http1 };
+    let area = if area == Area::Http2 { random.one_of(OVER_HTTP2) } else { area };
     let mut http = Vec::new();
+    if wire == Wire::Http2 {
+        http.push(line("http2 on"));
+    }
     http_settings(random, area, &mut http);
     let mut first = vec![line("listen 127.0.0.1:@PORT@"), line("server_name a.test"), line("root @ROOT@")];
     server_settings(random, area, &mut first);
@@ -99,9 +120,14 @@ pub(crate) fn case(seed: u64, area: Area) -> Case {
     if area == Area::Messages {
         spoil(random, &mut http);
     }
-    let script = (0..8).map(|_| proxy::response(random)).collect();
+    let response = if area == Area::Cache { cache::response } else { proxy::response };
+    let script = (0..8).map(|_| response(random)).collect();
     let paths = requests::paths(&http);
-    let exchanges = (0..EXCHANGES).map(|_| requests::exchange(random, area, &paths)).collect();
+    let exchanges = if area == Area::Cache {
+        cache::exchanges(random, &paths)
+    } else {
+        (0..EXCHANGES).map(|_| requests::exchange(random, area, wire, &paths)).collect()
+    };
     Case { nodes: http, script, exchanges }
 }
 
@@ -118,6 +144,11 @@ fn http_settings(random: &mut Random, area: Area, nodes: &mut Vec<Node>) {
     }
     if area == Area::Filters {
         filters::settings(random, nodes);
+    }
+    if area == Area::Cache {
+        nodes.push(line("proxy_cache_path @PREFIX@/cache keys_zone=c:1m inactive=1h"));
+        // Tailwater has ranges of every cached response, nginx only with this.
+        nodes.push(line("proxy_force_ranges on"));
     }
 }
 
@@ -150,7 +181,9 @@ fn server_settings(random: &mut Random, area: Area, nodes: &mut Vec<Node>) {
         Area::Files => files::settings(random, nodes),
         Area::Access => access::settings(random, nodes),
         Area::Filters => filters::settings(random, nodes),
-        Area::Proxy => proxy::settings(random, nodes),
+        Area::Proxy | Area::Http2 => proxy::settings(random, nodes),
+        Area::Cache => cache::settings(random, nodes),
+        Area::Gateways => gateways::settings(random, nodes),
     }
 }
 
@@ -160,7 +193,9 @@ fn locations(random: &mut Random, area: Area, index: usize, nodes: &mut Vec<Node
     match area {
         Area::Routing | Area::Messages => routing::contents(random, index, &mut inner),
         Area::Variables => variables::contents(random, &mut inner),
-        Area::Proxy => proxy::contents(random, &path, &mut inner),
+        Area::Proxy | Area::Http2 => proxy::contents(random, &path, &mut inner),
+        Area::Cache => cache::contents(random, &mut inner),
+        Area::Gateways => gateways::contents(random, &mut inner),
         Area::Filters => filters::contents(random, &mut inner),
         Area::Files => files::contents(random, &path, &mut inner),
         Area::Access => access::contents(random, &mut inner),

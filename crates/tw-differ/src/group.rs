@@ -5,10 +5,11 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
 use crate::case::Case;
+use crate::case_file;
 use crate::compare::{Difference, compare};
 use crate::contest::Pair;
+use crate::failure::Failure;
 use crate::generate::Area;
 use crate::node;
 use crate::request::Exchange;
@@ -100,20 +101,19 @@ impl Groups {
         if entry.1 > 1 {
             return Ok(None);
         }
-        entry.0 = describe(&signature, case, pair, origin);
-        let file = self.dir.join(format!("{index:03}.md"));
-        fs::write(&file, &entry.0).map_err(|error| format!("{}: {error}", file.display()))?;
+        let CaseOrigin { seed, area } = origin;
+        entry.0 = describe(&signature, case, pair, &format!("Seed {seed}, area {area:?}."));
+        for (end, text) in [("md", &entry.0), ("case", &case_file::write(case))] {
+            let file = self.dir.join(format!("{index:03}.{end}"));
+            fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        }
         Ok(Some(signature))
     }
 }
 
 /// Text about one group.
-fn describe(signature: &str, case: &Case, (theirs, ours): &Pair, origin: CaseOrigin) -> String {
-    let CaseOrigin { seed, area } = origin;
-    let mut text = format!(
-        "## {signature}\n\nSeed {seed}, area {area:?}.\n\n```nginx\n{}```\n\n",
-        node::render(&case.nodes)
-    );
+pub(crate) fn describe(signature: &str, case: &Case, (theirs, ours): &Pair, origin: &str) -> String {
+    let mut text = format!("## {signature}\n\n{origin}\n\n```nginx\n{}```\n\n", node::render(&case.nodes));
     let requests: String = case.exchanges.iter().map(Exchange::bytes).collect();
     let _ = write!(text, "```\n{}\n```\n\n", requests.trim_end());
     if case.exchanges.iter().any(|exchange| exchange.bytes().contains("want="))
@@ -172,6 +172,7 @@ fn answers(observation: &Observation) -> String {
 pub(crate) fn report(dir: &Path) -> Result<String, Failure> {
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|end| end == "md"));
     files.sort();
     let mut text = format!("# Differences from nginx: {} groups\n\n", files.len());
     for file in files {

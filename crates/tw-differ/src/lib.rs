@@ -6,15 +6,20 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
 
+mod answers;
 mod case;
+mod case_file;
 mod compare;
 mod contest;
 mod excuse;
+mod failure;
 mod generate;
 mod group;
+mod http2_client;
 mod node;
 mod options;
 mod origin;
+mod recorded;
 mod request;
 mod response;
 mod server;
@@ -22,10 +27,8 @@ mod shrink;
 
 use std::path::Path;
 
+use failure::Failure;
 use options::{Options, Task};
-
-/// Error for the terminal.
-pub(crate) type Failure = String;
 
 /// Options, one on a line.
 pub const USAGE: &str = "\
@@ -33,11 +36,15 @@ pub const USAGE: &str = "\
 --binary FILE     server under test                        target/debug/tailwater
 --cases N         configurations, each with 40 exchanges   100
 --seed N          seed of the first one; the others follow 1
---area NAME       routing, variables, proxy, filters, files, access or messages; all in turn otherwise
+--area NAME       routing, variables, proxy, filters, files, access, messages, http2, cache or gateways; all in turn otherwise
 --budget N        runs to reduce one difference            150
 --seconds N       longest time; no limit otherwise
 replay SEED       one case again, with everything about it; the area is needed
+replay FILE       the case of a file again; target/differ has one for each group
+minimise FILE     reduces the case of a file further (--budget)
 report            the groups that the last run found
+record            records answers of nginx, to --cases cases of each area from --seed on
+check             compares with all recorded answers; needs no nginx
 rules             rules and excuses of the comparison";
 
 /// Runs the command in the workspace at `root`.
@@ -47,7 +54,7 @@ rules             rules and excuses of the comparison";
 pub fn run(words: &[String], root: &Path) -> Result<(), Failure> {
     let options = Options::parse(words)?;
     let groups = root.join("target/differ");
-    match options.task {
+    match &options.task {
         Task::Rules => {
             for rule in compare::RULES {
                 println!("{:<12} {}", rule.name, rule.reason);
@@ -59,15 +66,20 @@ pub fn run(words: &[String], root: &Path) -> Result<(), Failure> {
             print!("{}", group::report(&groups)?);
             Ok(())
         }
-        Task::Run | Task::Replay(_) => {
+        Task::Check => recorded::check(&options.binary(root), &recorded::directory(root)),
+        Task::Run | Task::Replay(_) | Task::ReplayFile(_) | Task::Minimise(_) | Task::Record => {
             let Some(nginx) = options.nginx() else {
                 println!("differ: skipped: there is no nginx on the PATH, and --nginx names none");
                 return Ok(());
             };
-            let binary = options.binary.clone().unwrap_or_else(|| root.join("target/debug/tailwater"));
-            let contest = contest::Contest::new(&nginx, &binary)?;
-            match options.task {
-                Task::Replay(seed) => contest.replay(seed, options.area),
+            let contest = contest::Contest::new(&nginx, &options.binary(root))?;
+            match &options.task {
+                Task::Replay(seed) => contest.replay(*seed, options.area),
+                Task::ReplayFile(file) => contest.replay_file(file),
+                Task::Minimise(file) => contest.minimise(file, options.budget),
+                Task::Record => {
+                    recorded::record(&contest, &recorded::directory(root), options.seed, options.cases)
+                }
                 _ => contest.run(&options, &groups),
             }
         }

@@ -1,17 +1,21 @@
 //! Options of the command.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::generate::{AREAS, Area};
 
 /// Task of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
     Run,
     Replay(u64),
+    ReplayFile(PathBuf),
+    Minimise(PathBuf),
+    Record,
+    Check,
     Report,
     Rules,
 }
@@ -21,7 +25,7 @@ pub(crate) enum Task {
 pub(crate) struct Options {
     pub(crate) task: Task,
     nginx: Option<PathBuf>,
-    pub(crate) binary: Option<PathBuf>,
+    binary: Option<PathBuf>,
     pub(crate) cases: u64,
     pub(crate) seed: u64,
     /// One area, or all in turn.
@@ -57,7 +61,16 @@ impl Options {
                 "--budget" => options.budget = usize::try_from(number(value()?)?).unwrap_or(usize::MAX),
                 "--seconds" => options.time = Duration::from_secs(number(value()?)?),
                 "--area" => options.area = Some(area(value()?)?),
-                "replay" => options.task = Task::Replay(number(value()?)?),
+                "replay" => {
+                    let word = value()?;
+                    options.task = match word.parse() {
+                        Ok(seed) => Task::Replay(seed),
+                        Err(_) => Task::ReplayFile(PathBuf::from(word)),
+                    };
+                }
+                "minimise" => options.task = Task::Minimise(PathBuf::from(value()?)),
+                "record" => options.task = Task::Record,
+                "check" => options.task = Task::Check,
                 "report" => options.task = Task::Report,
                 "rules" => options.task = Task::Rules,
                 _ => return Err(format!("unknown option {word}\n\n{}", crate::USAGE)),
@@ -67,6 +80,11 @@ impl Options {
             return Err("replay needs --area: a seed makes one case in each".to_owned());
         }
         Ok(options)
+    }
+
+    /// The server under test.
+    pub(crate) fn binary(&self, root: &Path) -> PathBuf {
+        self.binary.clone().unwrap_or_else(|| root.join("target/debug/tailwater"))
     }
 
     /// The nginx to compare with, if there is one.
@@ -98,11 +116,17 @@ mod tests {
         assert_eq!(options.nginx().unwrap(), PathBuf::from("/n"));
         assert_eq!(parse("replay 4 --area files").unwrap().task, Task::Replay(4));
         assert_eq!(parse("report").unwrap().task, Task::Report);
+        assert_eq!(parse("replay a.case").unwrap().task, Task::ReplayFile(PathBuf::from("a.case")));
+        assert_eq!(parse("minimise a.case").unwrap().task, Task::Minimise(PathBuf::from("a.case")));
+        assert_eq!(
+            (parse("record").unwrap().task, parse("check").unwrap().task),
+            (Task::Record, Task::Check)
+        );
     }
 
     #[test]
     fn wrong_options_are_refused() {
-        for text in ["--cases", "--cases x", "--area moon", "replay 4", "bogus"] {
+        for text in ["--cases", "--cases x", "--area moon", "replay 4", "replay", "minimise", "bogus"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tw_testkit::application::ApplicationRequest;
+use tw_testkit::origin::{Conn, origin};
+
 /// Longest wait for bytes of a server.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -19,19 +22,33 @@ struct Shared {
     received: Vec<String>,
 }
 
+/// Ports of an origin server, one for each protocol.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OriginPorts {
+    pub(crate) http: u16,
+    pub(crate) fastcgi: u16,
+    pub(crate) uwsgi: u16,
+    pub(crate) scgi: u16,
+}
+
 /// Listening origin server. Its threads end with the process.
 #[derive(Debug)]
 pub(crate) struct ScriptedOrigin {
-    port: u16,
+    ports: OriginPorts,
     shared: Arc<Mutex<Shared>>,
 }
 
 impl ScriptedOrigin {
-    /// Listens on a port of the loopback interface.
+    /// Listens on ports of the loopback interface.
     pub(crate) fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
         let shared = Arc::<Mutex<Shared>>::default();
+        let ports = OriginPorts {
+            http: listener.local_addr()?.port(),
+            fastcgi: application(&shared, Conn::fastcgi, |conn, output| conn.answer_fastcgi(output)),
+            uwsgi: application(&shared, Conn::uwsgi, |conn, output| conn.send(output)),
+            scgi: application(&shared, Conn::scgi, |conn, output| conn.send(output)),
+        };
         let of_thread = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -39,12 +56,12 @@ impl ScriptedOrigin {
                 thread::spawn(move || serve(stream, &shared));
             }
         });
-        Ok(Self { port, shared })
+        Ok(Self { ports, shared })
     }
 
-    /// Port of the server.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
+    /// Ports of the server.
+    pub(crate) fn ports(&self) -> OriginPorts {
+        self.ports
     }
 
     /// Sets the responses that requests select.
@@ -55,6 +72,50 @@ impl ScriptedOrigin {
     /// Requests since the last call, in the order of their ends.
     pub(crate) fn take_received(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner).received)
+    }
+}
+
+/// Starts an application server that answers one request of each connection. Returns its port.
+fn application(
+    shared: &Arc<Mutex<Shared>>,
+    receive: fn(&mut Conn) -> Option<ApplicationRequest>,
+    answer: fn(&mut Conn, String),
+) -> u16 {
+    let shared = Arc::clone(shared);
+    let addr = origin(move |mut conn| {
+        let Some(request) = receive(&mut conn) else { return };
+        let mut params: Vec<String> =
+            request.params.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        params.sort();
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        let text = format!("{}\r\n{body}", params.concat());
+        let output = {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let output = cgi_output(&select(&shared.script, &text));
+            // The first line of a request is compared as a whole.
+            shared.received.push(format!("request\r\n{text}"));
+            output
+        };
+        answer(&mut conn, output);
+    });
+    addr.port()
+}
+
+/// The response of a script as an application sends it: its status is a field.
+fn cgi_output(response: &str) -> String {
+    let (first, rest) = response.split_once("\r\n").unwrap_or((response, "\r\n"));
+    let (_, status) = first.split_once(' ').unwrap_or(("", first));
+    // An application does not frame its body in chunks.
+    let (fields, body) = rest.split_once("\r\n\r\n").unwrap_or((rest, ""));
+    let fields: String = fields
+        .lines()
+        .filter(|line| !line.starts_with("Transfer-Encoding") && !line.starts_with("Connection"))
+        .map(|line| format!("{line}\r\n"))
+        .collect();
+    if status.starts_with("200") {
+        format!("{fields}\r\n{body}")
+    } else {
+        format!("Status: {status}\r\n{fields}\r\n{body}")
     }
 }
 
@@ -138,6 +199,13 @@ mod tests {
         assert_eq!(select(&script, "GET / HTTP/1.0\r\nX: want=1\r\n\r\n"), script[1]);
         assert_eq!(select(&script, "GET /x?want=9 HTTP/1.0\r\n\r\n"), script[0]);
         assert_eq!(select(&script, "HEAD /x?want=1 HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 b\r\n\r\n");
+    }
+
+    #[test]
+    fn applications_send_their_status_as_a_field() {
+        let output = |text: &str| cgi_output(text);
+        assert_eq!(output("HTTP/1.1 200 OK\r\nX: 1\r\nConnection: close\r\n\r\nabc"), "X: 1\r\n\r\nabc");
+        assert_eq!(output("HTTP/1.1 404 No\r\n\r\n"), "Status: 404 No\r\n\r\n");
     }
 
     #[test]

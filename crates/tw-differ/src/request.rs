@@ -2,9 +2,18 @@
 
 use std::fmt::Write;
 
-/// Requests that one connection sends at once.
+/// Protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Http1,
+    /// HTTP/2 without TLS, known beforehand.
+    Http2,
+}
+
+/// Requests of one connection: sent at once in HTTP/1, one after the other in HTTP/2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exchange {
+    pub(crate) wire: Wire,
     pub(crate) requests: Vec<Request>,
 }
 
@@ -32,7 +41,7 @@ pub(crate) enum RequestBody {
 }
 
 impl Exchange {
-    /// Bytes that are sent.
+    /// Bytes that are sent in HTTP/1. Those of HTTP/2 have the same content.
     pub(crate) fn bytes(&self) -> String {
         self.requests.iter().map(Request::bytes).collect()
     }
@@ -44,14 +53,14 @@ impl Exchange {
             if self.requests.len() > 1 {
                 let mut requests = self.requests.clone();
                 requests.remove(at);
-                all.push(Self { requests });
+                all.push(Self { requests, ..*self });
             }
             for request in self.requests.get(at).into_iter().flat_map(Request::smaller) {
                 let mut requests = self.requests.clone();
                 if let Some(place) = requests.get_mut(at) {
                     *place = request;
                 }
-                all.push(Self { requests });
+                all.push(Self { requests, ..*self });
             }
         }
         all
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn requests_are_framed_by_their_body() {
         let chunked = "POST /a?b HTTP/1.1\r\nHost: h\r\nX: 1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n";
-        assert_eq!(Exchange { requests: vec![post()] }.bytes(), chunked);
+        assert_eq!(Exchange { wire: Wire::Http1, requests: vec![post()] }.bytes(), chunked);
         let sized = Request { body: RequestBody::Sized("ab".to_owned()), fields: Vec::new(), ..post() };
         assert_eq!(sized.bytes(), "POST /a?b HTTP/1.1\r\nContent-Length: 2\r\n\r\nab");
     }
@@ -131,6 +140,8 @@ mod tests {
         let smaller = post().smaller();
         assert_eq!(smaller.len(), 4);
         assert!(smaller.iter().all(|request| request.fields.iter().any(|(name, _)| name == "Host")));
-        assert_eq!(Exchange { requests: vec![post(), post()] }.smaller().len(), 2 + 2 * 4);
+        let two = Exchange { wire: Wire::Http2, requests: vec![post(), post()] };
+        assert_eq!(two.smaller().len(), 2 + 2 * 4);
+        assert!(two.smaller().iter().all(|one| one.wire == Wire::Http2));
     }
 }

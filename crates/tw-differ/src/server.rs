@@ -1,6 +1,5 @@
 //! One of the two servers: started in a directory of its own for each case, asked, and ended.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -16,12 +15,16 @@ use tw_testkit::temp::TempDir;
 use tw_testkit::wait;
 
 use crate::case::{Case, Places};
-use crate::origin::ScriptedOrigin;
-use crate::request::Exchange;
+use crate::http2_client;
+use crate::origin::{OriginPorts, ScriptedOrigin};
+use crate::request::{Exchange, Wire};
 use crate::response::{self, Reading, Response};
 
 /// Longest time of a start and of an end.
 const START: Duration = Duration::from_secs(10);
+
+/// Time in which a response is stored in a cache.
+const STORE: Duration = Duration::from_millis(20);
 
 /// Program under comparison, with what it needs for itself.
 #[derive(Debug)]
@@ -66,8 +69,10 @@ impl Server {
 
     /// Replaces values that differ between the servers by their placeholders. The ports of both have five digits.
     fn without_places(&self, text: &str) -> String {
-        text.replace(&self.port.number().to_string(), "@PORT@")
-            .replace(&self.origin.port().to_string(), "@ORIGIN@")
+        let OriginPorts { http, fastcgi, uwsgi, scgi } = self.origin.ports();
+        let ports = [(http, "@ORIGIN@"), (fastcgi, "@FASTCGI@"), (uwsgi, "@UWSGI@"), (scgi, "@SCGI@")];
+        let text = text.replace(&self.port.number().to_string(), "@PORT@").replace(&self.root, "@ROOT@");
+        ports.iter().fold(text, |text, (port, place)| text.replace(&port.to_string(), place))
     }
 
     fn clean(&self, response: &mut Response) {
@@ -88,7 +93,7 @@ impl Server {
         let prefix = TempDir::new("differ")?;
         let places = Places {
             port: self.port.number(),
-            origin: self.origin.port(),
+            origin: self.origin.ports(),
             root: self.root.clone(),
             prefix: prefix.path().display().to_string(),
         };
@@ -115,6 +120,10 @@ impl Server {
         let mut ports = Vec::new();
         self.origin.take_received();
         for exchange in &case.exchanges {
+            if case.has_cache() {
+                // A response may be stored after its client has it.
+                wait::pause(STORE);
+            }
             let (client, mut reading) = ask(port, exchange);
             reading.responses.iter_mut().for_each(|response| self.clean(response));
             let received =
@@ -133,7 +142,10 @@ impl Server {
         let log = String::from_utf8_lossy(&log).replace(&places.prefix, "@PREFIX@");
         let mut lines = log_lines(&self.without_places(&log));
         for (port, answer) in ports.iter().zip(&mut observation.answers) {
-            answer.log = lines.remove(port).unwrap_or_default();
+            // A client of HTTP/2 does not know its port: its lines are the next ones of no other client.
+            let is_next = |other: u16| if *port == 0 { !ports.contains(&other) } else { other == *port };
+            let at = lines.iter().position(|(other, _)| is_next(*other));
+            answer.log = at.map(|at| lines.remove(at).1).unwrap_or_default();
         }
         let errors = fs::read(prefix.join("error.log")).unwrap_or_default();
         let errors = String::from_utf8_lossy(&errors).into_owned();
@@ -143,13 +155,15 @@ impl Server {
     }
 }
 
-/// Lines of the access log for each port of a client.
-fn log_lines(log: &str) -> BTreeMap<u16, Vec<String>> {
-    let mut lines = BTreeMap::<u16, Vec<String>>::new();
+/// Lines of the access log for each port of a client, in the order of the first ones.
+fn log_lines(log: &str) -> Vec<(u16, Vec<String>)> {
+    let mut lines = Vec::<(u16, Vec<String>)>::new();
     for line in log.lines() {
         let Some((port, line)) = line.split_once(' ') else { continue };
-        if let Ok(port) = port.parse() {
-            lines.entry(port).or_default().push(line.to_owned());
+        let Ok(port) = port.parse() else { continue };
+        match lines.iter_mut().find(|(known, _)| *known == port) {
+            Some((_, lines)) => lines.push(line.to_owned()),
+            None => lines.push((port, vec![line.to_owned()])),
         }
     }
     lines
@@ -167,6 +181,13 @@ fn refusal(said: &str, prefix: &str) -> String {
 
 /// Sends an exchange and reads its responses. The number is the port of the client.
 fn ask(port: u16, exchange: &Exchange) -> (u16, Reading) {
+    match exchange.wire {
+        Wire::Http1 => ask_http1(port, exchange),
+        Wire::Http2 => http2_client::ask(port, exchange),
+    }
+}
+
+fn ask_http1(port: u16, exchange: &Exchange) -> (u16, Reading) {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return (0, Reading::default()) };
     let client = stream.local_addr().map_or(0, |addr| addr.port());
     let bytes = exchange.bytes();
@@ -196,8 +217,8 @@ mod tests {
 
     #[test]
     fn log_lines_belong_to_the_port_of_their_client() {
-        let lines = log_lines("1 a\n2 b\n1 c\nbad\n");
-        assert_eq!(lines.get(&1).unwrap(), &["a", "c"]);
-        assert_eq!(lines.len(), 2);
+        let lines = log_lines("2 a\n1 b\n2 c\nbad\n");
+        let line = |text: &str| text.to_owned();
+        assert_eq!(lines, [(2, vec![line("a"), line("c")]), (1, vec![line("b")])]);
     }
 }

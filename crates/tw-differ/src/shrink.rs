@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::generate;
     use crate::node::{block, line};
-    use crate::request::{Exchange, Request, RequestBody};
+    use crate::request::{Exchange, Request, RequestBody, Wire};
 
     fn case() -> Case {
         let request = Request {
@@ -79,7 +79,7 @@ mod tests {
             fields: vec![("Host".to_owned(), "h".to_owned()), ("X".to_owned(), "1".to_owned())],
             body: RequestBody::Sized("x".to_owned()),
         };
-        let exchange = Exchange { requests: vec![request.clone(), request] };
+        let exchange = Exchange { wire: Wire::Http1, requests: vec![request.clone(), request] };
         let location = block("location /", vec![line("return 204"), line("expires 1h")]);
         Case {
             nodes: vec![line("gzip on"), block("server", vec![line("listen 1"), location, line("etag off")])],

@@ -4,7 +4,7 @@ use tw_testkit::random::Random;
 
 use super::Area;
 use crate::node::{self, Node};
-use crate::request::{Exchange, Request, RequestBody};
+use crate::request::{Exchange, Request, RequestBody, Wire};
 
 /// Paths that locations of a configuration may match.
 pub(super) fn paths(nodes: &[Node]) -> Vec<String> {
@@ -176,12 +176,13 @@ fn extra_field(random: &mut Random, area: Area) -> (&'static str, &'static str) 
     match area {
         Area::Files | Area::Filters if random.happens(60) => random.one_of(ranges),
         Area::Access if random.happens(60) => random.one_of(passwords),
-        Area::Proxy if random.happens(15) => random.one_of(ranges),
+        Area::Proxy | Area::Gateways if random.happens(15) => random.one_of(ranges),
+        Area::Cache if random.happens(40) => random.one_of(ranges),
         _ => random.one_of(common),
     }
 }
 
-fn request(random: &mut Random, area: Area, paths: &[String]) -> Request {
+pub(super) fn request(random: &mut Random, area: Area, paths: &[String]) -> Request {
     let method = if random.happens(72) {
         "GET"
     } else {
@@ -233,7 +234,7 @@ fn request(random: &mut Random, area: Area, paths: &[String]) -> Request {
         let (name, value) = extra_field(random, area);
         fields.push((name.to_owned(), value.to_owned()));
     }
-    if area == Area::Proxy || random.happens(10) {
+    if matches!(area, Area::Proxy | Area::Gateways) || random.happens(10) {
         fields.push(("X-Script".to_owned(), format!("want={}", random.below(8))));
     }
     let body = match (method, random.below(10)) {
@@ -255,7 +256,7 @@ fn request(random: &mut Random, area: Area, paths: &[String]) -> Request {
     }
 }
 
-pub(super) fn exchange(random: &mut Random, area: Area, paths: &[String]) -> Exchange {
+pub(super) fn exchange(random: &mut Random, area: Area, wire: Wire, paths: &[String]) -> Exchange {
     let count = if random.happens(12) { 2 + random.below(2) } else { 1 };
-    Exchange { requests: (0..count).map(|_| request(random, area, paths)).collect() }
+    Exchange { wire, requests: (0..count).map(|_| request(random, area, paths)).collect() }
 }
