@@ -107,6 +107,7 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
                 }
             }
             Some(Known::XAccelLimitRate) => limit_client(r, rules, value),
+            // DIFF(nginx): the configuration need not know the charset.
             Some(Known::XAccelCharset) if !rules.ignored.has(IgnoredHeaders::CHARSET) => {
                 r.upstream.charset = Some(Bytes::copy_from_slice(value));
             }

@@ -41,6 +41,7 @@ impl<'a> HopFields<'a> {
     /// Returns true if this field is not passed on.
     pub fn has(&self, name: &[u8], known: Option<Known>) -> bool {
         match known {
+            // DIFF(nginx): `Trailer` comes back if trailers are passed on.
             Some(Known::ContentLength | Known::Trailer) => true,
             Some(Known::Upgrade) => !self.switches,
             Some(known) => hop::is_hop_by_hop(known),

@@ -138,6 +138,7 @@ fn respond_and_store<C: Codec>(
 }
 
 /// Ends an exchange all of whose body is at hand, and returns the body.
+// DIFF(nginx): the length of a response that is complete is known.
 fn finish_whole<C: Codec>(r: &mut Request, exchange: Exchange<C>, bytes: Bytes) -> Body {
     if let Some(attempt) = r.upstream.current() {
         attempt.length = bytes.len() as u64;

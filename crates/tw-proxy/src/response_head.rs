@@ -1,7 +1,8 @@
 //! First stage of a response: its head is there, and decides on what the client gets (nginx: ngx_http_upstream).
 
 use tw_connect::reading::READ_SIZE;
-use tw_http::{Method, Version, hop};
+use tw_http::fields::{Name, Value};
+use tw_http::{Known, Method, Version, hop};
 use tw_log::Level;
 
 use super::codec::Codec;
@@ -11,6 +12,7 @@ use super::settings::ProxySettings;
 use super::tunnel;
 use tw_http_cache::{self as cache, Lookup};
 use tw_phases::forward_head::{self, RewriteFields};
+use tw_request::header_names::HeaderNames;
 use tw_request::plan::Outcome;
 use tw_request::request::Request;
 
@@ -140,5 +142,19 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
     // As in nginx, a response with a length has no trailers in HTTP/1.1, unless other trailers follow anyway.
     if r.response.content_length.is_none() || matches!(r.head.version(), Version::HTTP_2 | Version::HTTP_3) {
         r.response.trailers.get_or_insert_default();
+        announce_trailers(r, &settings.response.forward.hidden);
+    }
+}
+
+/// Passes on the names of the trailers that the upstream server announces, unless the field is hidden.
+fn announce_trailers(r: &mut Request, hidden: &HeaderNames) {
+    let has_no_chunks = r.head.version() < Version::HTTP_11 || !r.plan().core.chunked_transfer_encoding;
+    if has_no_chunks && r.head.version() < Version::HTTP_2 {
+        return;
+    }
+    for (name, known, value) in r.upstream.answer.fields.iter_known() {
+        if known == Some(Known::Trailer) && !hidden.has(name, known) {
+            r.response.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        }
     }
 }

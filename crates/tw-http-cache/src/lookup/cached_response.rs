@@ -44,6 +44,7 @@ impl CachedHead {
         answer.status = meta.status;
         answer.status_line = meta.status_line.clone();
         answer.fields.clone_from(&meta.fields);
+        // DIFF(nginx): the length of a complete response is known, also if its upstream server sent none.
         answer.content_length = match &self.0 {
             HeadSource::Entry(entry) => Some(entry.len),
             HeadSource::Begun(begun) => begun.len,

@@ -31,6 +31,7 @@ pub(super) fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
     }
     let delimiter = delimiter(r);
     match delimiter {
+        // DIFF(nginx): a response without content has no length, whoever made it.
         Delimiter::None => {
             r.response.content_length = None;
             return (delimiter, Body::Empty);

@@ -120,6 +120,7 @@ fn read(
         authority,
         version: protocol.version,
     };
+    // DIFF(nginx): the line of the log names a request that is refused, too.
     let begun = r.head.begin_list(&pseudo, &generation.server(r.route.server).head);
     if authority.is_some() && r.head.host().is_some() {
         choose_server(r, group);

@@ -225,6 +225,7 @@ impl Charset {
         if r.response.content_type.is_empty() || !is_meant {
             return None;
         }
+        // DIFF(nginx): an empty value is no charset.
         self.charset.value(r)
     }
 

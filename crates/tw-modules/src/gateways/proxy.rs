@@ -512,6 +512,7 @@ impl Proxy {
                 (Framing::Length(own.len() as u64), UpstreamRequestBody::Bytes(own))
             }
             None if self.settings.request.pass_body => (announced, UpstreamRequestBody::Client),
+            // DIFF(nginx): no length is announced of a body that does not follow.
             None => (announced, UpstreamRequestBody::Nothing),
         };
         let mut head = r.upstream.spare_head.take();

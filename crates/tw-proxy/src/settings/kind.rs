@@ -17,6 +17,7 @@ pub struct ProxyKind {
 }
 
 /// Response fields of applications (FastCGI, SCGI, uwsgi) that are not passed on without `pass_header`.
+// DIFF(nginx): `Status` of a uwsgi application, too.
 pub const HIDDEN_OF_APPLICATIONS: &[&str] = &[
     "Status",
     "X-Accel-Expires",

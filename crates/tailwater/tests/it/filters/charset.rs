@@ -64,6 +64,7 @@ fn charset_is_added_to_content_type() {
         ("/found", "text/html; charset=utf-8"),
         ("/missing", "text/html; charset=utf-8"),
         ("/var/koi.html?c=w", "text/html; charset=windows-1251"),
+        ("/var/koi.html", "text/html"),
         ("/none", "-"),
     ] {
         assert_eq!(content_type(&get(&server, target)), expected, "{target}");

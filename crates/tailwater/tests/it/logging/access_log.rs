@@ -375,3 +375,43 @@ fn json_recipe_gives_valid_json_with_hostile_input() {
     }
     assert!(statuses.is_superset(&[200, 400, 502].into()), "{statuses:?}");
 }
+
+#[test]
+fn bodies_that_no_handler_reads_are_counted() {
+    let conf = "log_format f '$content_length $request_length'; access_log logs/f.log f; \
+                server { listen 127.0.0.1:{port}; location / { return 200 ok; } }";
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
+    let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    let sized = format!("{head}Content-Length: 3\r\n\r\nabc");
+    let expected = format!("3 {}\n3 {}\n", chunked.len(), sized.len());
+    assert_eq!(logs(conf, &[&chunked, &sized])["f.log"], expected);
+}
+
+#[test]
+fn completion_and_validators_are_those_of_the_sent_response() {
+    let addr = origin(|mut conn| {
+        let Some(head) = conn.head() else { return };
+        let status = if head.starts_with("GET /cut") { "200 OK" } else { "404 Not Found" };
+        let since = "Last-Modified: Wed, 01 Jan 2025 00:00:00 GMT";
+        conn.send(format!(
+            "HTTP/1.1 {status}\r\n{since}\r\nContent-Length: 9\r\nConnection: close\r\n\r\nhello"
+        ));
+    });
+    let conf = format!(
+        "log_format f '$uri $status [$request_completion] $sent_http_last_modified'; access_log logs/f.log f; \
+         server {{ listen 127.0.0.1:{{port}}; location /up {{ proxy_pass http://{addr}; }} \
+         location /cut {{ proxy_pass http://{addr}; }} }}"
+    );
+    let get = |target: &str, field: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{field}\r\n")
+    };
+    let requests = [get("/a.txt", "If-Match: \"x\"\r\n"), get("/up", ""), get("/cut", "")];
+    let log = &logs(&conf, &requests.each_ref().map(String::as_str))["f.log"];
+    let lines: Vec<_> = log.lines().collect();
+    let expected = [
+        "/a.txt 412 [OK] -",
+        "/up 404 [] Wed, 01 Jan 2025 00:00:00 GMT",
+        "/cut 200 [] Wed, 01 Jan 2025 00:00:00 GMT",
+    ];
+    assert_eq!(lines, expected);
+}

@@ -170,3 +170,35 @@ fn unrequested_101_is_502() {
     assert_eq!(get(&server, "/").status, 502);
     server.wait_error_log("upstream switched protocols and was not asked to").unwrap();
 }
+
+#[test]
+fn trailer_field_is_passed_with_the_trailers_that_it_announces() {
+    let addr = origin(|mut conn| {
+        while conn.head().is_some() {
+            conn.send(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
+                 2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n",
+            );
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }} \
+             location /on {{ proxy_pass_trailers on; proxy_pass http://{addr}; }} \
+             location /hidden {{ proxy_pass_trailers on; proxy_hide_header Trailer; proxy_pass http://{addr}; }} \
+             location /whole {{ proxy_pass_trailers on; chunked_transfer_encoding off; proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let sum = vec![("X-Sum".to_owned(), "7".to_owned())];
+    for (target, field, trailers) in [
+        ("/", None, Vec::new()),
+        ("/on", Some("X-Sum"), sum.clone()),
+        ("/hidden", None, sum),
+        ("/whole", None, Vec::new()),
+    ] {
+        let response = get(&server, target);
+        assert_eq!((response.text(), response.field("Trailer")), ("ok".to_owned(), field), "{target}");
+        assert_eq!(response.trailers, trailers, "{target}");
+    }
+}

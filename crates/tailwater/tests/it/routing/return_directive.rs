@@ -15,7 +15,7 @@ fn return_sends_codes_texts_and_redirects() {
          location = /301plain { return 301; } location = /404 { return 404; } location = /404text { return 404 'not here'; }
          location = /empty { return 200 ''; } location = /599 { return 599; } location = /402 { return 402 'pay'; }
          location = /two { return 200 first; return 200 second; } location = /var { return 200 $arg_x; }
-         location = /000 { return 000; }",
+         location = /000 { return 000; } location = /304 { return 304 text; }",
     );
     let port = server.addr().port();
     let table: [(&str, u16, &str, &str); 21] = [
@@ -60,6 +60,11 @@ fn return_sends_codes_texts_and_redirects() {
         assert_eq!(get(&server, target).field("Content-Type"), Some(content_type), "{target}");
     }
     assert_eq!(get(&server, "/204").field("Content-Type"), None);
+    // The length of a 304 would be that of content which the client has.
+    let not_modified = get(&server, "/304");
+    assert_eq!((not_modified.status, not_modified.field("Content-Length")), (304, None));
+    // An empty reference would lead to the same page again.
+    assert_eq!(get(&server, "/301plain").field("Location"), None);
 }
 
 #[test]

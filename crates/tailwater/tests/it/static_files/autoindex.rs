@@ -31,6 +31,7 @@ fn html_listing_matches_nginx() {
     let server = listing("");
     let response = get(&server, "/d/");
     assert_eq!((response.status, response.field("Content-Type")), (200, Some("text/html")));
+    assert_eq!(response.field("Content-Length"), Some(&*response.body.len().to_string()));
     let text = response.text();
     let lines: Vec<_> = text.split("\r\n").collect();
     assert_eq!(

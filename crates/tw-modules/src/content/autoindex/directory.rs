@@ -87,6 +87,7 @@ impl Page {
         r.response.status = 200;
         r.response.content_type = Bytes::from_static(content_type.as_bytes());
         r.response.charset = Bytes::from_static(charset.as_bytes());
+        // DIFF(nginx): the length of the page is known.
         Body::Bytes(self.text.into())
     }
 }

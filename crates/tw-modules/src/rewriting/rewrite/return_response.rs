@@ -51,6 +51,7 @@ impl ReturnResponse {
         r.response.status = self.status;
         let value = self.text.as_ref().map_or_else(Vec::new, |text| text.value(r));
         match self.status {
+            // DIFF(nginx): without a URL, there is no `Location`.
             301 | 302 | 303 | 307 | 308 => {
                 r.response.location = value.into();
                 Outcome::Status(self.status)

@@ -136,6 +136,7 @@ fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
     put_maybe(out, r.head.field_all(b"cookie").find_map(|line| tw_request::cookie::find_cookie(line, name)))
 }
 
+// DIFF(nginx): a chunked body that was discarded has its length, too.
 fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.head.framing() {
         // The length of a chunked body is known once all of it was received.
@@ -144,6 +145,7 @@ fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
     }
 }
 
+// DIFF(nginx): a body that was discarded counts.
 fn request_length(r: &Request, out: &mut Vec<u8>) -> Value {
     put_number(out, r.head.read_len() as u64 + r.body.wire())
 }

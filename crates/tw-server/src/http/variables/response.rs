@@ -13,6 +13,7 @@ use tw_request::vars::{Value, VarDef};
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("status", status, "Status of the response, three digits."),
     VarDef::one("bytes_sent", |r, out| put_number(out, r.costs.sent.bytes), "Bytes sent to the client."),
+    // DIFF(nginx): interim responses are no body.
     VarDef::one(
         "body_bytes_sent",
         |r, out| put_number(out, r.costs.sent.body()),
@@ -51,6 +52,7 @@ fn status(r: &Request, out: &mut Vec<u8>) -> Value {
     Value::Found
 }
 
+// DIFF(nginx): responses with 412 are complete, and those that an upstream server breaks off are not.
 fn completion(r: &Request, out: &mut Vec<u8>) -> Value {
     put(out, if r.costs.sent.complete { b"OK" } else { b"" })
 }
@@ -116,6 +118,7 @@ fn location(r: &Request, out: &mut Vec<u8>) -> Value {
     put(out, &r.response.location)
 }
 
+// DIFF(nginx): a field that was sent has its value whatever the status.
 fn last_modified(r: &Request, out: &mut Vec<u8>) -> Value {
     match (r.response.fields.get_known(Known::LastModified), r.response.last_modified) {
         (Some(field), _) => put(out, field),
