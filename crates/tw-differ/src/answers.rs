@@ -92,22 +92,18 @@ fn read_line(observation: &mut Observation, word: &str, value: &str) -> Option<(
 
 /// Line of the access log without variables that are empty.
 fn short(line: &str) -> String {
-    line.split("] ").map(|item| item.trim_end_matches(']')).filter(|item| !item.ends_with("=[")).fold(
-        String::new(),
-        |mut text, item| {
-            if !text.is_empty() {
-                text.push(' ');
-            }
-            text.push_str(item);
-            text.push(']');
-            text
-        },
-    )
+    let items = items(line).filter(|item| !item.ends_with("=["));
+    items.map(|item| format!("{item}]")).collect::<Vec<_>>().join(" ")
+}
+
+/// Variables of a line, without the bracket at the end of each.
+fn items(line: &str) -> impl Iterator<Item = &str> {
+    line.strip_suffix(']').unwrap_or(line).split("] ")
 }
 
 /// The line again: variables that it lacks are empty.
 fn long(line: &str) -> String {
-    let items: Vec<&str> = line.split("] ").map(|item| item.trim_end_matches(']')).collect();
+    let items: Vec<&str> = items(line).collect();
     let value = |name: &str| {
         let of_name = items.iter().find_map(|item| item.strip_prefix(name)?.strip_prefix("=["));
         of_name.unwrap_or_default()
@@ -159,6 +155,8 @@ mod tests {
     #[test]
     fn empty_variables_are_left_out_of_the_file() {
         assert_eq!(short("a=[1] b=[] c=[x y]"), "a=[1] c=[x y]");
+        assert_eq!(short("host=[[::1]] b=[[::1]]"), "host=[[::1]] b=[[::1]]");
+        assert!(long("host=[[::1]] uri=[/]").contains("host=[[::1]]"));
         assert!(long("status=[200] uri=[/a b]").contains("status=[200]"));
         assert!(long("uri=[/a b]").contains("uri=[/a b]") && long("uri=[/]").contains("status=[]"));
     }

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant, SystemTime};
 use tw_testkit::temp::TempDir;
 
 use crate::case::Case;
+use crate::case_file;
 use crate::compare::{Difference, compare};
 use crate::excuse::{self, Excuse};
 use crate::failure::Failure;
 use crate::generate::{self, AREAS, Area, FILES};
+use crate::group;
 use crate::group::{CaseOrigin, Groups};
 use crate::options::Options;
 use crate::server::{Observation, Server};
 use crate::shrink::shrink;
-use crate::{case_file, group};
 
 /// Time of change of every file: 1 January 2025.
 const CHANGED: Duration = Duration::from_secs(1_735_689_600);

@@ -28,24 +28,8 @@ mod shrink;
 use std::path::Path;
 
 use failure::Failure;
+pub use options::USAGE;
 use options::{Options, Task};
-
-/// Options, one on a line.
-pub const USAGE: &str = "\
---nginx FILE      nginx to compare with                    nginx on the PATH
---binary FILE     server under test                        target/debug/tailwater
---cases N         configurations, each with 40 exchanges   100
---seed N          seed of the first one; the others follow 1
---area NAME       routing, variables, proxy, filters, files, access, messages, http2, cache or gateways; all in turn otherwise
---budget N        runs to reduce one difference            150
---seconds N       longest time; no limit otherwise
-replay SEED       one case again, with everything about it; the area is needed
-replay FILE       the case of a file again; target/differ has one for each group
-minimise FILE     reduces the case of a file further (--budget)
-report            the groups that the last run found
-record            records answers of nginx, to --cases cases of each area from --seed on
-check             compares with all recorded answers; needs no nginx
-rules             rules and excuses of the comparison";
 
 /// Runs the command in the workspace at `root`.
 ///

@@ -7,6 +7,23 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::generate::{AREAS, Area};
 
+/// Options, one on a line.
+pub const USAGE: &str = "\
+--nginx FILE      nginx to compare with                    nginx on the PATH
+--binary FILE     server under test                        target/debug/tailwater
+--cases N         configurations, each with 40 exchanges   100
+--seed N          seed of the first one; the others follow 1
+--area NAME       routing, variables, proxy, filters, files, access, messages, http2, cache or gateways; all in turn otherwise
+--budget N        runs to reduce one difference            150
+--seconds N       longest time; no limit otherwise
+replay SEED       one case again, with everything about it; the area is needed
+replay FILE       the case of a file again; target/differ has one for each group
+minimise FILE     reduces the case of a file further (--budget)
+report            the groups that the last run found
+record            records answers of nginx, to --cases cases of each area from --seed on
+check             compares with all recorded answers; needs no nginx
+rules             rules and excuses of the comparison";
+
 /// Task of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -73,7 +90,7 @@ impl Options {
                 "check" => options.task = Task::Check,
                 "report" => options.task = Task::Report,
                 "rules" => options.task = Task::Rules,
-                _ => return Err(format!("unknown option {word}\n\n{}", crate::USAGE)),
+                _ => return Err(format!("unknown option {word}\n\n{}", USAGE)),
             }
         }
         if matches!(options.task, Task::Replay(_)) && options.area.is_none() {

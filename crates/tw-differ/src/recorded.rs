@@ -3,14 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::answers;
 use crate::case::Case;
+use crate::case_file;
 use crate::compare::{Difference, compare};
 use crate::contest::{Contest, Single};
+use crate::excuse;
 use crate::failure::Failure;
 use crate::generate::{self, AREAS, Area};
+use crate::node;
+use crate::request::Exchange;
 use crate::response::Fate;
 use crate::server::Observation;
-use crate::{answers, case_file, excuse};
 
 /// Exchanges of a recorded case: it has to run in each change.
 const EXCHANGES_MAX: usize = 12;
@@ -59,7 +63,7 @@ pub(crate) fn record(contest: &Contest, dir: &Path, seed: u64, count: u64) -> Re
 /// Returns `true` if another machine gives the same answers at another time.
 fn is_portable(case: &Case, observation: &Observation) -> bool {
     let shows_place = |text: &str| text.contains("@ROOT@") || text.contains("@PREFIX@");
-    let depends_on_clock = crate::node::render(&case.nodes).contains("expires @");
+    let depends_on_clock = node::render(&case.nodes).contains("expires @");
     !depends_on_clock
         && observation.answers.iter().all(|answer| {
             // The length of a response with a path depends on the machine, and a silent server takes long.
@@ -99,8 +103,7 @@ pub(crate) fn check(binary: &Path, dir: &Path) -> Result<(), Failure> {
             .collect();
         differing += usize::from(!left.is_empty());
         for Difference { kind, exchange, nginx, tailwater } in left {
-            let request =
-                case.exchanges.get(*exchange).map(crate::request::Exchange::bytes).unwrap_or_default();
+            let request = case.exchanges.get(*exchange).map(Exchange::bytes).unwrap_or_default();
             println!(
                 "--- {}: {kind}, exchange {exchange}\n{request}\nnginx:     {nginx}\ntailwater: {tailwater}",
                 file.display()
@@ -118,7 +121,6 @@ pub(crate) fn check(binary: &Path, dir: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node;
     use crate::response::{Reading, Response};
     use crate::server::Answer;
 
