@@ -192,7 +192,7 @@ impl ResponseHead {
     /// Appends the HTTP/1 form to `out`, the empty line included.
     ///
     /// `Server`, `Date`, `Content-Length` and `Last-Modified` among the fields (a proxied response may have them)
-    /// stay where they are and replace the server's own line. A 204 has neither length nor type.
+    /// stay where they are and replace the server's own line. A 204 has no length, and a type only if an upstream server sent it.
     ///
     /// Cost: no allocation besides `out`, unless the text is to be kept.
     pub fn encode_h1(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
@@ -232,7 +232,9 @@ impl ResponseHead {
             date = start..out.len();
             out.extend_from_slice(b"\r\n");
         }
-        if has_content && !self.content_type.is_empty() {
+        // As in nginx, a 204 of an upstream server keeps its type in HTTP/1.
+        let has_type = has_content || !self.status_line.is_empty();
+        if has_type && !self.content_type.is_empty() {
             out.extend_from_slice(b"Content-Type: ");
             push_value(out, &self.content_type);
             if !self.charset.is_empty() {
@@ -493,6 +495,19 @@ mod tests {
         assert_eq!(encoded(&head, &context), expected);
         assert!(head.has_no_body(Method::Get));
         assert!(ResponseHead::new(200).has_no_body(Method::Head));
+    }
+
+    #[test]
+    fn no_content_of_an_upstream_server_keeps_its_type() {
+        let mut head = ResponseHead::new(204);
+        head.status_line = Bytes::from_static(b"204 No Content");
+        head.content_type = Bytes::from_static(b"text/plain");
+        head.content_length = Some(0);
+        let text = encoded(&head, &context());
+        assert!(
+            text.contains("\r\nContent-Type: text/plain\r\n") && !text.contains("Content-Length"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tw_log::Level;
 pub struct UpstreamResponse {
     /// Status.
     pub status: u16,
-    /// Code and reason as they were sent, if the reason is not the usual one; else empty.
+    /// Code and reason as they were sent, if the reason is not the usual one or the code is 204; else empty.
     pub status_line: Bytes,
     /// Announced length of the body in bytes, also if there is no body (HEAD, 304).
     pub content_length: Option<u64>,

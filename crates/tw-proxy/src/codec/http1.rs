@@ -110,7 +110,9 @@ pub(super) fn copy_head(head: &OriginHead, answer: &mut UpstreamResponse) {
     answer.status = head.status();
     answer.content_length = head.content_length();
     let line = head.status_line();
-    if !line.is_empty() && status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
+    let is_usual = status::line(answer.status).is_some_and(|usual| usual.as_bytes() == line);
+    // The line of a 204 says that its type is that of the upstream server, which the client gets.
+    if !line.is_empty() && (!is_usual || answer.status == 204) {
         answer.status_line = Bytes::copy_from_slice(line);
     }
     answer.warnings.extend(head.duplicates().map(|text| Warning::odd(text.to_string())));

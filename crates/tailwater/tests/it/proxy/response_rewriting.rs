@@ -172,6 +172,36 @@ fn unrequested_101_is_502() {
 }
 
 #[test]
+fn no_content_of_an_origin_keeps_its_type_without_a_length() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let status = if head.starts_with("GET /204") { "204 No Content" } else { "304 Not Modified" };
+            conn.send(format!("HTTP/1.1 {status}\r\nContent-Type: text/x\r\nContent-Length: 0\r\n\r\n"));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "log_format f '$status $sent_http_content_type'; access_log logs/f.log f; error_page 404 =204 /own; \
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }} \
+             location /own {{ default_type text/y; return 200 x; }} location /none {{ return 404; }} }}"
+        ),
+    );
+    for (target, status, content_type) in
+        [("/204", 204, Some("text/x")), ("/304", 304, Some("text/x")), ("/none", 204, None)]
+    {
+        let response = get(&server, target);
+        assert_eq!((response.status, response.field("Content-Type")), (status, content_type), "{target}");
+        assert_eq!(response.field("Content-Length"), None, "{target}");
+    }
+    let log = server.prefix().join("logs/f.log");
+    let lines = tw_testkit::wait::some(tw_testkit::wait::TIMEOUT, || {
+        std::fs::read_to_string(&log).ok().filter(|log| log.lines().count() == 3)
+    });
+    assert_eq!(lines.as_deref(), Some("204 text/x\n304 text/x\n204 -\n"));
+}
+
+#[test]
 fn trailer_field_is_passed_with_the_trailers_that_it_announces() {
     let addr = origin(|mut conn| {
         while conn.head().is_some() {

@@ -2,7 +2,7 @@
 
 use super::fields::put_fields;
 use tw_core::vars::write::{put, put_number};
-use tw_http::{Fields, Known, date};
+use tw_http::{Fields, Known, Version, date};
 use tw_request::request::Request;
 
 use super::client::set_limit_rate;
@@ -79,7 +79,8 @@ fn has_content(r: &Request) -> bool {
 }
 
 fn content_type(r: &Request, out: &mut Vec<u8>) -> Value {
-    if !has_content(r) || r.response.content_type.is_empty() {
+    let keeps_type = r.head.version() < Version::HTTP_2 && !r.response.status_line.is_empty();
+    if !has_content(r) && !keeps_type || r.response.content_type.is_empty() {
         return Value::Missing;
     }
     out.extend_from_slice(&r.response.content_type);
