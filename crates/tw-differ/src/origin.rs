@@ -103,10 +103,10 @@ fn application(
 
 /// The response of a script as an application sends it: its status is a field.
 fn cgi_output(response: &str) -> String {
-    let (first, rest) = response.split_once("\r\n").unwrap_or((response, "\r\n"));
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response, ""));
+    let (first, fields) = head.split_once("\r\n").unwrap_or((head, ""));
     let (_, status) = first.split_once(' ').unwrap_or(("", first));
     // An application does not frame its body in chunks.
-    let (fields, body) = rest.split_once("\r\n\r\n").unwrap_or((rest, ""));
     let fields: String = fields
         .lines()
         .filter(|line| !line.starts_with("Transfer-Encoding") && !line.starts_with("Connection"))
