@@ -16,7 +16,7 @@ use crate::{Failure, cargo, notices, root, target};
 pub(crate) const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
 --binary FILE        install this binary instead of building, as PREFIX/bin/tailwater, with the programs that are beside it:
-                     tailwater-top, tailwater-slowdisk, tailwater-ingress
+                     tailwater-scripts, tailwater-top, tailwater-slowdisk, tailwater-ingress
 --without-programs   only configuration, unit, manual pages and completions
 --destdir DIRECTORY  put everything below this directory, for packages";
 
@@ -194,7 +194,7 @@ mod tests {
             "--binary".to_owned(),
             program.display().to_string(),
         ]);
-        for name in ["tailwater-top", "tailwater-slowdisk", "tailwater-ingress"] {
+        for name in ["tailwater-scripts", "tailwater-top", "tailwater-slowdisk", "tailwater-ingress"] {
             dir.write(name, "#!/bin/sh\n").unwrap();
         }
         run(&words).unwrap();
@@ -205,6 +205,7 @@ mod tests {
             fs::metadata(dir.join("root/usr/local/bin/tailwater")).unwrap().permissions().mode() & 0o777,
             0o755
         );
+        assert!(dir.join("root/usr/local/bin/tailwater-scripts").is_file());
         assert!(dir.join("root/usr/local/bin/tailwater-top").is_file());
         assert!(dir.join("root/usr/local/bin/tailwater-slowdisk").is_file());
         assert!(dir.join("root/usr/local/bin/tailwater-ingress").is_file());

@@ -67,7 +67,8 @@ pub(crate) fn word(value: &Value, key: &str) -> String {
 }
 
 /// Programs of an installation.
-const PROGRAMS: [&str; 4] = ["tailwater", "tailwater-top", "tailwater-ingress", "tw-slowdisk"];
+const PROGRAMS: [&str; 5] =
+    ["tailwater", "tailwater-scripts", "tailwater-top", "tailwater-ingress", "tw-slowdisk"];
 
 /// Packages that the programs are linked with, themselves included: each id with the ids of its own dependencies.
 pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<String>>, Failure> {
@@ -183,6 +184,7 @@ mod tests {
         let metadata = serde_json::json!({
             "packages": [
                 { "id": "t", "name": "tailwater", "version": "1", "source": null, "manifest_path": "/t/Cargo.toml" },
+                { "id": "j", "name": "tailwater-scripts", "version": "1", "source": null, "manifest_path": "/j/Cargo.toml" },
                 { "id": "o", "name": "tailwater-top", "version": "1", "source": null, "manifest_path": "/o/Cargo.toml" },
                 { "id": "i", "name": "tailwater-ingress", "version": "1", "source": null, "manifest_path": "/i/Cargo.toml" },
                 { "id": "s", "name": "tw-slowdisk", "version": "1", "source": null, "manifest_path": "/s/Cargo.toml" },

@@ -171,6 +171,10 @@ fn layer(parts: &Parts) -> Result<Files, Failure> {
     let mut files = Files::default();
     let program = parts.program.clone().unwrap_or_default();
     files.add_file(PROGRAM.trim_start_matches('/'), 0o755, program);
+    if let Some(scripts) = &parts.tools.scripts {
+        let path = format!("{}-scripts", PROGRAM.trim_start_matches('/'));
+        files.add_file(&path, 0o755, scripts.clone());
+    }
     if let Some(top) = &parts.tools.top {
         files.add_file(TOP.trim_start_matches('/'), 0o755, top.clone());
     }

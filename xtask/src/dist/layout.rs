@@ -69,6 +69,8 @@ pub(crate) struct Parts {
 /// Binaries of the programs beside the server, as far as they are installed.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
+    /// `tailwater-scripts`, which the server starts if a configuration has scripts.
+    pub(crate) scripts: Option<Vec<u8>>,
     /// `tailwater-top`.
     pub(crate) top: Option<Vec<u8>>,
     /// `tailwater-slowdisk`.
@@ -116,6 +118,9 @@ impl Layout {
         };
         if let Some(program) = &parts.program {
             put(self.program(), 0o755, Role::Program, program.clone());
+        }
+        if let Some(scripts) = &parts.tools.scripts {
+            put(format!("{}-scripts", self.program()), 0o755, Role::Program, scripts.clone());
         }
         if let Some(top) = &parts.tools.top {
             put(self.top(), 0o755, Role::Program, top.clone());
@@ -369,9 +374,11 @@ mod tests {
 
     #[test]
     fn top_is_a_program_for_every_user() {
-        let tools = Tools { top: Some(b"top".to_vec()), ..Tools::default() };
+        let tools =
+            Tools { scripts: Some(b"scripts".to_vec()), top: Some(b"top".to_vec()), ..Tools::default() };
         let parts = Parts { tools, ..Parts::default() };
         let files = Layout::Deb.files(&parts).unwrap();
+        assert_eq!(text(&files, "usr/sbin/tailwater-scripts"), "scripts");
         assert_eq!(text(&files, "usr/bin/tailwater-top"), "top");
         assert!(text(&files, "usr/share/man/man1/tailwater-top.1").contains(".SH KEYS"));
         assert!(

@@ -35,8 +35,8 @@ pub(crate) const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
 --profile FILE    an existing profile instead of a training run
---binary FILE     pack this binary of the one target, with the programs that are beside it: tailwater-top,
-                  tailwater-slowdisk, tailwater-ingress
+--binary FILE     pack this binary of the one target, with the programs that are beside it: tailwater-scripts,
+                  tailwater-top, tailwater-slowdisk, tailwater-ingress
 --maintainer TEXT name and address in packages        The Tailwater authors";
 
 /// Options of the command line.
@@ -177,7 +177,7 @@ impl Product {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let epoch = epoch()?;
         let mut needs = Needs::of(&program)?;
-        for tool in tools.top.iter().chain(&tools.slowdisk).chain(&tools.ingress) {
+        for tool in tools.scripts.iter().chain(&tools.top).chain(&tools.slowdisk).chain(&tools.ingress) {
             needs = needs.and(Needs::of(tool)?);
         }
         let notices = notices::text()?;
@@ -269,12 +269,13 @@ impl Artifact {
     }
 }
 
+const SCRIPTS: Program = Program { package: "tailwater-scripts", name: "tailwater-scripts" };
 const TOP: Program = Program { package: "tailwater-top", name: "tailwater-top" };
 const INGRESS: Program = Program { package: "tailwater-ingress", name: "tailwater-ingress" };
 const SLOWDISK: Program = Program { package: "tw-slowdisk", name: "tailwater-slowdisk" };
 
 /// Every program, the server first.
-pub(crate) const PROGRAMS: [Program; 4] = [build::SERVER, TOP, INGRESS, SLOWDISK];
+pub(crate) const PROGRAMS: [Program; 5] = [build::SERVER, SCRIPTS, TOP, INGRESS, SLOWDISK];
 
 impl Tools {
     /// Programs in the directory of the server's binary.
@@ -283,12 +284,23 @@ impl Tools {
             let path = binary.with_file_name(program.name);
             if path.is_file() { read(&path).map(Some) } else { Ok(None) }
         };
-        Ok(Self { top: find(TOP)?, slowdisk: find(SLOWDISK)?, ingress: find(INGRESS)? })
+        Ok(Self {
+            scripts: find(SCRIPTS)?,
+            top: find(TOP)?,
+            slowdisk: find(SLOWDISK)?,
+            ingress: find(INGRESS)?,
+        })
     }
 
     fn build(compiler: &Compiler, target: build::Target<'_>) -> Result<Self, Failure> {
-        let [top, slowdisk, ingress] = build::tools(compiler, target, [TOP, SLOWDISK, INGRESS])?;
-        Ok(Self { top: Some(read(&top)?), slowdisk: Some(read(&slowdisk)?), ingress: Some(read(&ingress)?) })
+        let [scripts, top, slowdisk, ingress] =
+            build::tools(compiler, target, [SCRIPTS, TOP, SLOWDISK, INGRESS])?;
+        Ok(Self {
+            scripts: Some(read(&scripts)?),
+            top: Some(read(&top)?),
+            slowdisk: Some(read(&slowdisk)?),
+            ingress: Some(read(&ingress)?),
+        })
     }
 }
 
@@ -379,6 +391,7 @@ mod tests {
             parts: Parts {
                 program: Some(b"program".repeat(1000)),
                 tools: Tools {
+                    scripts: Some(b"scripts".repeat(1000)),
                     top: Some(b"top".repeat(1000)),
                     slowdisk: Some(b"slowdisk".repeat(1000)),
                     ingress: Some(b"ingress".repeat(1000)),

@@ -76,7 +76,7 @@ fn reference(package: &Value) -> String {
 }
 
 /// Programs beside the server.
-const APPLICATIONS: [&str; 3] = ["tailwater-top", "tailwater-ingress", "tw-slowdisk"];
+const APPLICATIONS: [&str; 4] = ["tailwater-scripts", "tailwater-top", "tailwater-ingress", "tw-slowdisk"];
 
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let name = word(package, "name");
