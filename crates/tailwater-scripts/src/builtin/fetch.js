@@ -32,7 +32,7 @@
                 return;
             }
             if (typeof init !== 'object') {
-                throw new TypeError('invalid headers');
+                throw new TypeError('Headers is not an object');
             }
             const pairs = init instanceof Headers ? init.#list : Array.isArray(init) ? init : Object.keys(init).map((key) => [key, init[key]]);
             for (const pair of pairs) {

@@ -9,6 +9,7 @@ function headers() {
     equal(seen, [['a', 'w']]);
     equal(new Headers([['x', '1'], ['x', '2']]).get('X'), '1, 2');
     throws(() => new Headers([['x']]), 'exactly two items');
+    throws(() => new Request('http://a/', { headers: 'x' }), 'Headers is not an object');
     throws(() => new Headers({ 'a b': '1' }), 'invalid header name');
     throws(() => h.append('a', 'x\r\ny'), 'invalid header value');
 }
