@@ -98,8 +98,11 @@ impl Session {
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.call.call == call) {
             waiting.events.push(event);
         } else if self.with_realm(call, |realm| realm.handle_event(&event)) == Some(true) {
-            self.send(&ProcessMessage::Handled { call });
+            // An exception is the answer in place of the end of the piece: the host sends the last piece only once this is known.
             self.collect(call);
+            if self.calls.contains_key(&call) {
+                self.send(&ProcessMessage::Handled { call });
+            }
         }
     }
 

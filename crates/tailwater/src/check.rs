@@ -17,6 +17,7 @@ use tailwater_commands::configuration::process::{Privileges, Process};
 use tailwater_commands::output::console::{Console, Fault};
 use tw_log::Level;
 
+use crate::script_check;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 /// Tests the configuration and says how that went.
@@ -80,6 +81,13 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
 fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
     let has_process = Process::of(loaded, Privileges::GiveUp, console).is_some();
     let has_directories = loaded.check_directories(console).is_some();
+    let has_scripts = match script_check::check(&loaded.config) {
+        Ok(()) => true,
+        Err(fault) => {
+            console.fault(&fault);
+            false
+        }
+    };
     member_directories::check_devices(&loaded.config, console);
     let mut can_make_files = true;
     for (made, fault) in created_files::check(&loaded.config, prefix) {
@@ -89,5 +97,5 @@ fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
         console.fault(&Fault { message: format!("{before}{}{place}", fault.message), ..fault });
         can_make_files &= is_note;
     }
-    has_process && has_directories && can_make_files
+    has_process && has_directories && has_scripts && can_make_files
 }

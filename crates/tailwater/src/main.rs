@@ -29,6 +29,7 @@ mod check;
 mod faults;
 mod ipc;
 mod master;
+mod script_check;
 mod sockets;
 mod worker;
 

@@ -6,6 +6,7 @@
 //! A configuration may define a variable whose name a module has declared, unless nginx has it and refuses that. Then the name
 //! has a slot of the configuration, while the slot of the module, and whoever asks for that, stay as they are.
 
+mod awaited;
 pub(crate) mod bindings;
 mod session_variables;
 mod table;
@@ -20,6 +21,7 @@ use tw_base::Limit;
 
 use crate::session::Session;
 
+pub use awaited::{AwaitVariable, VariableUses};
 pub use bindings::{Bindings, EvalStatus};
 pub use session_variables::{ProxiedSession, ServedSession, SessionVariables};
 pub use table::VarTable;
@@ -245,10 +247,24 @@ pub struct Slots<S> {
     /// Name of each slot. A slot of a module may have the name of a slot that the configuration defines.
     names: Box<[Box<str>]>,
     declared: HashMap<&'static str, DeclaredVar<S>>,
+    /// Variables of modules that take a new value themselves.
+    assigned: HashMap<&'static str, Assign<S>>,
     families: Vec<(&'static str, EvalFamily<S>)>,
 }
 
 impl<S> Slots<S> {
+    /// Target for a new value of a name that is known only now, in lower case; `None` if nothing may change it.
+    pub fn target(&self, name: &str) -> Option<VarTarget<S>> {
+        if let Some(assign) = self.assigned.get(name) {
+            return Some(VarTarget::Assign(*assign));
+        }
+        let slot = *self.by_name.get(name)?;
+        match self.kinds.get(usize::from(slot)) {
+            None | Some(SlotKind::Declared(_)) => None,
+            Some(_) => Some(VarTarget::Slot(slot)),
+        }
+    }
+
     /// The variable of a name that is known only now, as in a command of SSI; the name is in lower case.
     pub fn find(&self, name: &str) -> Option<Var<S>> {
         if let Some(slot) = self.by_name.get(name) {

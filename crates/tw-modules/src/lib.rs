@@ -84,6 +84,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<tw_token_auth::AuthJwt>("auth_jwt"),
     // `auth_require` decides by variables that the modules above set.
     Module::of::<access::auth_require::AuthRequire>("auth_require"),
+    // As in nginx, after all others; a module of a later phase, too: `js_content` answers, and filters see a response first.
+    Module::of::<tw_js::HttpScripts>("js"),
     // Last: a client that may not come in is not challenged.
     Module::of::<tw_challenge::Challenge>("challenge"),
     // Precontent.

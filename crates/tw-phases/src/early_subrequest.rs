@@ -245,6 +245,13 @@ impl EarlySubrequest {
         }
     }
 
+    /// Evaluates something of the request with the head of its response, after the end of its body. `None` before that.
+    pub fn with_ended<T>(&self, evaluate: impl FnOnce(&Request) -> T) -> Option<T> {
+        let ended = self.state.ended.borrow();
+        let (part, _) = ended.as_ref()?;
+        part.request().map(evaluate)
+    }
+
     /// Ends it, on its parent's account.
     pub fn finish(self, parent: &mut Request) {
         if let Some((mut part, _)) = self.state.ended.take() {

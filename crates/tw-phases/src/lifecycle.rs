@@ -97,7 +97,18 @@ pub async fn serve(r: &mut Request, head: Result<(), u16>) {
     if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
         Box::pin(post_action::run(r)).await;
     }
+    if !r.plan().log_steps().is_empty() {
+        Box::pin(run_log_steps(r)).await;
+    }
     log(r);
+}
+
+/// Runs the steps before the log handlers.
+async fn run_log_steps(r: &mut Request) {
+    let generation = r.generation().clone();
+    for step in generation.plan(r.route.plan).log_steps() {
+        step.run(r).await;
+    }
 }
 
 /// Answers a request up to the last byte of its response. Requests with a timeout (`TIMED`) have a copy of the code: with a single

@@ -13,8 +13,8 @@ pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
     if r.state.after == After::Abort {
         return;
     }
-    if !r.plan().whole_body_filters().is_empty() {
-        body = Box::pin(filter_whole_bodies(r, body)).await;
+    if r.plan().has_waits_before_filters() {
+        body = Box::pin(run_waiting_steps(r, body)).await;
         if r.state.after == After::Abort {
             return;
         }
@@ -35,6 +35,24 @@ pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
     r.response.remove_framing_fields();
     let wire = r.wire().clone();
     wire.send(r, body).await;
+}
+
+/// Runs the filters of whole bodies and the steps before the header filters.
+async fn run_waiting_steps(r: &mut Request, body: Body) -> Body {
+    let body = filter_whole_bodies(r, body).await;
+    if r.state.after == After::Abort { body } else { run_response_steps(r, body).await }
+}
+
+/// Runs the steps before the header filters. A response that one of them refuses is replaced, and the page is sent as it is.
+pub(super) async fn run_response_steps(r: &mut Request, mut body: Body) -> Body {
+    let generation = r.generation().clone();
+    for step in generation.plan(r.route.plan).response_steps() {
+        match step.run(r, body).await {
+            Ok(filtered) => body = filtered,
+            Err(status) => return phases::replace_response(r, status).await,
+        }
+    }
+    body
 }
 
 /// Lets the filters of whole bodies see the response. If one refuses that, and the error page comes from another location, the

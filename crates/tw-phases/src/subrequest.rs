@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use super::prepare_response;
+use super::send_response;
 use crate::phases;
 use tw_request::body::{Body, Pull};
 use tw_request::plan::LocalFuture;
@@ -184,7 +185,10 @@ impl Subrequest {
     pub(super) async fn respond(&mut self) {
         let Some(r) = &mut self.r else { return };
         wait_for_budget(r).await;
-        let body = phases::run_part(r).await;
+        let mut body = phases::run_part(r).await;
+        if r.state.after != After::Abort && !r.plan().response_steps().is_empty() {
+            body = Box::pin(send_response::run_response_steps(r, body)).await;
+        }
         self.body =
             if r.state.after == After::Abort { Body::Empty } else { prepare_response::filter(r, body) };
     }

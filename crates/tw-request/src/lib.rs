@@ -14,6 +14,7 @@
 
 mod access_check;
 pub mod alpn;
+mod awaited_variables;
 pub mod body;
 pub mod body_buffer;
 pub mod cache_info;

@@ -9,6 +9,9 @@ use tw_conf::Span;
 use tw_http::Method;
 use tw_log::Level;
 
+use tw_core::vars::{AwaitVariable, VariableUses};
+
+use crate::awaited_variables::AwaitedVariables;
 use crate::body::Body;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
@@ -184,6 +187,19 @@ pub trait WholeBodyFilter: Send + Sync {
     fn filter<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>>;
 }
 
+/// Runs before the header filters of a response, also of a subrequest: may change `r.response` and wrap the body. May wait.
+pub trait ResponseStep: Send + Sync {
+    /// Runs for the response of `r`. The error is the status to answer with instead.
+    fn run<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>>;
+}
+
+/// Runs after the response, before the log handlers. May wait. A request that is cut, because its client is gone or the loop ends, has
+/// none.
+pub trait LogStep: Send + Sync {
+    /// Runs for `r`.
+    fn run<'a>(&'a self, r: &'a mut Request) -> LocalFuture<'a, ()>;
+}
+
 /// Runs when a body whose response may have trailers ([`ResponseHead::trailers`](tw_http::ResponseHead)) has been pulled
 /// to its end: may add some. Never waits.
 pub trait TrailerFilter: Send + Sync {
@@ -232,9 +248,13 @@ pub struct Plan {
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
     whole_body_filters: Vec<Box<dyn WholeBodyFilter>>,
+    response_steps: Vec<Box<dyn ResponseStep>>,
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
+    log_steps: Vec<Box<dyn LogStep>>,
     log: Vec<Box<dyn LogHandler>>,
+    /// Variables that its modules read, as long as the configuration is loaded.
+    pub variable_uses: VariableUses,
     /// Variables that are computed in this location's own way, by slot.
     computed: Vec<(u16, Computed)>,
     made_by: MadeBy,
@@ -280,9 +300,12 @@ impl Plan {
             phases: Default::default(),
             first_filters: Vec::new(),
             whole_body_filters: Vec::new(),
+            response_steps: Vec::new(),
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
+            log_steps: Vec::new(),
             log: Vec::new(),
+            variable_uses: VariableUses::default(),
             computed: Vec::new(),
             made_by: MadeBy::default(),
         }
@@ -398,6 +421,11 @@ impl Plan {
         self.whole_body_filters.push(Box::new(filter));
     }
 
+    /// Adds a step before the header filters.
+    pub fn add_response_step(&mut self, step: impl ResponseStep + 'static) {
+        self.response_steps.push(Box::new(step));
+    }
+
     /// Adds a trailer filter.
     pub fn add_trailer_filter(&mut self, filter: impl TrailerFilter + 'static) {
         self.trailer_filters.push(Box::new(filter));
@@ -427,6 +455,51 @@ impl Plan {
     /// The filters of whole bodies in order.
     pub fn whole_body_filters(&self) -> &[Box<dyn WholeBodyFilter>] {
         &self.whole_body_filters
+    }
+
+    /// The steps before the header filters, in order.
+    pub fn response_steps(&self) -> &[Box<dyn ResponseStep>] {
+        &self.response_steps
+    }
+
+    /// Returns true if something has to be waited for before the header filters.
+    pub fn has_waits_before_filters(&self) -> bool {
+        !self.whole_body_filters.is_empty() || !self.response_steps.is_empty()
+    }
+
+    /// The steps before the log handlers, in order.
+    pub fn log_steps(&self) -> &[Box<dyn LogStep>] {
+        &self.log_steps
+    }
+
+    /// Has awaited variables computed before each place in which `module` reads them: before its handlers, its header filters and its log
+    /// handlers. What has no such place is read by the handlers of the content, or by what they call.
+    pub fn await_variables(&mut self, module: &str, variables: Vec<AwaitVariable<Request>>) {
+        let awaited = AwaitedVariables(variables.into());
+        let mut has_place = false;
+        for (handlers, modules) in self.phases.iter_mut().zip(&mut self.made_by.phases) {
+            if let Some(at) = modules.iter().position(|known| *known == module) {
+                has_place = true;
+                let name = modules.get(at).copied().unwrap_or_default();
+                handlers.insert(at, Box::new(awaited.clone()));
+                modules.insert(at, name);
+            }
+        }
+        if self.made_by.header_filters.contains(&module) {
+            has_place = true;
+            self.response_steps.push(Box::new(awaited.clone()));
+        }
+        if self.made_by.log.contains(&module) {
+            has_place = true;
+            self.log_steps.push(Box::new(awaited.clone()));
+        }
+        if !has_place {
+            // The first phase from here on that has handlers.
+            let from = Phase::Precontent as usize;
+            let at = (from..PHASES).find(|at| !self.phases[*at].is_empty()).unwrap_or(from);
+            self.phases[at].insert(0, Box::new(awaited));
+            self.made_by.phases[at].insert(0, "variables");
+        }
     }
 
     /// The trailer filters in order.
@@ -471,6 +544,12 @@ impl<T: HeaderFilter> HeaderFilter for Arc<T> {
 impl<T: WholeBodyFilter> WholeBodyFilter for Arc<T> {
     fn filter<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>> {
         (**self).filter(r, body)
+    }
+}
+
+impl<T: ResponseStep> ResponseStep for Arc<T> {
+    fn run<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>> {
+        (**self).run(r, body)
     }
 }
 

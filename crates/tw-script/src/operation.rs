@@ -27,6 +27,18 @@ pub enum Operation {
         /// Name without `$`.
         name: ByteBuf,
     },
+    /// Value of the function that [`Reply::Function`] has named: the answer is that to [`Variable`](Self::Variable) with the same subject and
+    /// name.
+    VariableValue {
+        /// Number of the variable that the function computes, as the host has named it.
+        variable: u16,
+        /// Result of the function; `None` after an exception, which the process has logged.
+        value: Option<ByteBuf>,
+        /// Request of the variable that the script reads.
+        subject: Subject,
+        /// Name of the variable that the script reads.
+        name: ByteBuf,
+    },
     /// `r.variables[name] = value`: [`Reply::Done`].
     SetVariable {
         /// Request of the variable.
@@ -75,6 +87,14 @@ pub enum Reply {
     Done,
     /// Bytes, or none.
     Value(Option<ByteBuf>),
+    /// The value of a variable depends on one of `js_set`: the process calls this function of the script with the request of the call, as
+    /// [`CallKind::Set`](crate::CallKind::Set) does, while the first function waits, and sends [`Operation::VariableValue`].
+    Function {
+        /// Number of the variable that the function computes.
+        variable: u16,
+        /// The function.
+        function: String,
+    },
     /// Head of the response.
     ResponseHead(ResponseHead),
     /// A finished subrequest.

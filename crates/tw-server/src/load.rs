@@ -40,6 +40,7 @@ use tw_request::config::memory::{self, Memory};
 use tw_request::config::server::ServerSettings;
 use tw_request::config::upstream::Upstream;
 use tw_request::generation::{Config, HttpConfig};
+use tw_request::plan::Plan;
 use tw_request::protocol::{Http, Resolve};
 use tw_request::request::{Parts, Request};
 use tw_request::vars::VarTable;
@@ -178,7 +179,8 @@ impl ProtocolBlocks for HttpBlocks {
         process: &mut ConfigBuilder<'_>,
         mistakes: &mut Mistakes,
     ) -> Option<LoadedBlocks<Config>> {
-        let LoadedHttp { plans, servers, upstreams, reach, warnings } = self.built;
+        let LoadedHttp { mut plans, servers, upstreams, reach, warnings } = self.built;
+        await_variables(&mut plans, &self.vars);
         warnings.into_iter().for_each(|warning| process.diagnostics.push(warning));
         let listens = blocks::listens(&servers, process, mistakes);
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
@@ -239,6 +241,19 @@ impl ProtocolBlocks for HttpBlocks {
         };
         let assemble = Box::new(move |process| Config { process, own });
         Some(LoadedBlocks { parts, assemble })
+    }
+}
+
+/// Has plans compute awaited variables before they are read. The whole configuration has to be read: what is read may be defined further
+/// down.
+fn await_variables(plans: &mut [Plan], vars: &VarTable) {
+    for plan in plans {
+        let uses = std::mem::take(&mut plan.variable_uses);
+        if vars.has_awaited() {
+            for (module, awaited) in vars.awaited_by(&uses) {
+                plan.await_variables(module, awaited);
+            }
+        }
     }
 }
 

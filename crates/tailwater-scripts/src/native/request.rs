@@ -2,11 +2,15 @@
 
 use std::rc::Rc;
 
-use rquickjs::{Ctx, Exception, IntoJs, Object, Value};
-use tw_script::{CallKind, Field, HttpSnapshot, Operation, Reply, ResponseHead, Snapshot, Subject, Token};
+use rquickjs::{Ctx, Exception, Function, IntoJs, Object, Value};
+use tw_script::{
+    ByteBuf, CallKind, Effect, Field, HttpSnapshot, LogLevel, Operation, Reply, ResponseHead, Snapshot,
+    Subject, Token,
+};
 
 use super::bytes;
 use super::function::natives;
+use crate::exception;
 use crate::state::State;
 
 pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rquickjs::Result<()> {
@@ -165,10 +169,46 @@ impl State {
         subject: f64,
         name: &Value<'js>,
     ) -> rquickjs::Result<Option<Vec<u8>>> {
-        let name = self.bytes(ctx, name)?.into();
-        match self.ask(ctx, Operation::Variable { subject: operation_subject(subject), name })? {
+        let name: ByteBuf = self.bytes(ctx, name)?.into();
+        let subject = operation_subject(subject);
+        let mut reply = self.ask(ctx, Operation::Variable { subject, name: name.clone() })?;
+        // The value depends on variables that functions of the script compute.
+        while let Reply::Function { variable, function } = reply {
+            let value = self.compute(ctx, &function)?.map(ByteBuf::from);
+            reply =
+                self.ask(ctx, Operation::VariableValue { variable, value, subject, name: name.clone() })?;
+        }
+        match reply {
             Reply::Value(value) => Ok(value.map(tw_script::ByteBuf::into_vec)),
             _ => Ok(None),
+        }
+    }
+
+    /// Value of a variable of `js_set` by its function, which gets the request of the running call; `None` after an exception, which is
+    /// logged.
+    fn compute(&self, ctx: &Ctx<'_>, function: &str) -> rquickjs::Result<Option<Vec<u8>>> {
+        let call = || -> rquickjs::Result<Option<Vec<u8>>> {
+            let found: Option<Function<'_>> = self.core_function(ctx, "find")?.call((function,))?;
+            let Some(found) = found else {
+                let message = format!("js function \"{function}\" not found");
+                return Err(Exception::throw_reference(ctx, &message));
+            };
+            let value: Value<'_> =
+                self.core_function(ctx, "start")?.call((self.call.get() as f64, found, false))?;
+            self.optional_bytes(ctx, &value)
+        };
+        match call() {
+            Ok(value) => Ok(Some(value.unwrap_or_default())),
+            // Nothing catches the end of the time.
+            Err(error) if self.watch.is_expired() => Err(error),
+            Err(error) => {
+                let message = format!("exception: {}", exception::caught(ctx, error).message);
+                self.effect(
+                    ctx,
+                    Effect::Log { level: LogLevel::Error, message: message.into_bytes().into() },
+                )?;
+                Ok(None)
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use rustix::process::{
     waitid,
 };
 use tailwater_commands::cli::Purge;
-use tailwater_commands::output::console::Fault;
+use tailwater_commands::output::console::{Console, Fault};
 use tw_app::cache::PURGES_MAX;
 use tw_base::Errno;
 use tw_log::Level;
@@ -27,6 +27,7 @@ use tw_rt::signal::ReceivedSignal;
 use super::control::Client;
 use super::liveness::LivenessTimer;
 use super::processes::{Processes, ToldProcesses};
+use super::script_processes::{NewProcess, ScriptProcesses};
 use super::signal_queue::SignalQueue;
 use crate::ipc::channel::{Channel, Keys, ReadResult, WorkerCommand, WorkerReply};
 use crate::worker::process::TITLE;
@@ -71,6 +72,8 @@ pub(super) struct Child {
     talk: MessageRate,
     /// Knowledge of other worker processes.
     pub(super) links: ToldProcesses,
+    /// Its script processes, which end with it.
+    pub(super) scripts: ScriptProcesses,
     /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
     /// Clients that wait for the end of a purge, by its number. Without an answer their connections are closed.
@@ -146,6 +149,7 @@ impl Child {
             is_killed: false,
             talk: MessageRate { since, count: 0 },
             links: ToldProcesses::default(),
+            scripts: ScriptProcesses::default(),
             keys,
             purges: HashMap::new(),
             last_purge: 0,
@@ -166,6 +170,16 @@ impl Child {
     pub(super) fn tell_of_processes(&mut self, processes: &Processes) {
         for (order, socket) in self.links.next_orders(processes) {
             let _ = self.channel.send(&order, socket.as_slice());
+        }
+    }
+
+    /// Starts script processes that are missing, and gives their sockets to the worker process. One that cannot be told is about to end.
+    pub(super) fn start_scripts(&mut self, now: Instant, console: &Console) {
+        for NewProcess { set, pid, links } in self.scripts.start_missing(now, console) {
+            let loops = links.iter().map(|link| link.event_loop).collect();
+            let sockets: Vec<_> = links.iter().map(|link| link.socket.as_fd()).collect();
+            let pid = pid.as_raw_nonzero().get().cast_unsigned();
+            let _ = self.channel.send(&WorkerCommand::AddScriptProcess { set, pid, loops }, &sockets);
         }
     }
 

@@ -19,6 +19,7 @@ use tw_sys::memory::ConcealedPages;
 
 use super::liveness::SIGN_INTERVAL;
 use super::logs::LogFiles;
+use super::script_processes::ScriptNeeds;
 use crate::ipc::channel::Keys;
 use crate::sockets::Sockets;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
@@ -51,6 +52,8 @@ pub(super) struct Handover {
     pub(super) identity: Option<Identity>,
     /// Set if standard error is not read.
     pub(super) is_daemon: bool,
+    /// Script processes that it needs; `None` without scripts.
+    pub(super) scripts: Option<ScriptNeeds>,
     /// Rights that it needs.
     pub(super) rules: SandboxRules,
     /// Interval of its signs of life.
@@ -113,6 +116,7 @@ impl Handover {
     ) -> Self {
         let Opened { config, process: Process { identity, .. }, sockets, files, logs, keys } = opened;
         let rules = SandboxRules::of(&config, ProcessRole::Worker);
+        let scripts = ScriptNeeds::of(&config, identity.as_ref());
         let env = environment(&config.main);
         let shutdown_timeout = config.main.shutdown_timeout;
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
@@ -130,6 +134,7 @@ impl Handover {
             env,
             identity,
             is_daemon,
+            scripts,
             rules,
             sign_interval,
             shutdown_timeout,

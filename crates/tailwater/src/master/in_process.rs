@@ -20,6 +20,7 @@ use super::control_api::config_files;
 use super::reload::needs_new_process;
 use super::serving::{Adopted, Running, Serving};
 use super::{Mode, logs};
+use crate::script_check;
 use crate::worker::Server;
 use crate::worker::purging::PurgeOutcome;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
@@ -43,6 +44,7 @@ impl Serving for InProcess {
         console.go_on_recording(said);
         let loaded = loaded.ok_or(None)?;
         loaded.check_directories(console).ok_or(None)?;
+        script_check::check(&loaded.config)?;
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
         let texts = running.has_control_api.then(|| config_files(loaded.sources()));
         let Loaded { config, .. } = loaded;

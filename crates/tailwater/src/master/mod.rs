@@ -13,6 +13,7 @@ mod notify;
 mod pid;
 mod processes;
 mod reload;
+mod script_processes;
 mod serving;
 mod signal_queue;
 mod signals;

@@ -46,6 +46,7 @@ use super::signal_queue::SignalQueue;
 use super::upgrade::Binaries;
 use super::workers::Workers;
 use super::{Master, Mode, logs, notify, pid};
+use crate::script_check;
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
 use crate::sockets::leftover_files::LeftoverFiles;
@@ -166,6 +167,7 @@ impl Start {
             .map_err(|error| Fault::emerg(format!("getcwd() failed ({})", Errno::from(&error))))?;
         let (loaded, files) = self.source.load_and_record(&self.console).ok_or(None)?;
         loaded.check_directories(&self.console).ok_or(None)?;
+        script_check::check(&loaded.config)?;
         let privileges = if self.mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
         let process = Process::of(&loaded, privileges, &self.console).ok_or(None)?;
         self.pid_place = loaded.place_of("pid");

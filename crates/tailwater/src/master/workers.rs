@@ -23,7 +23,7 @@ use std::time::Instant;
 use tailwater_commands::output::console::{Console, Fault};
 use tw_core::event_loop::Reloads;
 
-use self::start::{begin, configure, sessions_to};
+use self::start::{begin, configure, follow_scripts, sessions_to};
 use super::child::{Child, Failure};
 use super::handover::Handover;
 use super::processes::{ProcessState, Processes};
@@ -95,7 +95,10 @@ impl Workers {
         let handover = Handover { keys: self.handover.keys.clone(), ..handover };
         let can_follow = way == AdoptionMode::InPlace && self.can_follow(&handover);
         let followed = match self.current.as_mut().filter(|_| can_follow) {
-            Some(child) => configure(child, &handover, &self.inbox).map(|()| true),
+            Some(child) => configure(child, &handover, &self.inbox).map(|()| {
+                follow_scripts(child, &handover, console);
+                true
+            }),
             None => Ok(false),
         };
         match followed {

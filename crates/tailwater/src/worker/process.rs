@@ -29,6 +29,7 @@ use tw_conf::MemoryFiles;
 use tw_core::config_thread;
 use tw_core::event_loop::{PACKET_SIZE_MAX, Reloads};
 use tw_core::shared_objects::SharedObjects;
+use tw_js::ScriptLink;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
@@ -314,6 +315,7 @@ impl Worker {
                     break;
                 }
             }
+            self.report_script_processes();
             self.take_sessions();
             self.take_datagrams();
             self.server.hand_over();
@@ -341,12 +343,22 @@ impl Worker {
         let has_master = self.master.is_some();
         fds.extend(self.incoming.as_ref().map(|incoming| PollFd::new(incoming, PollFlags::IN)));
         fds.extend(self.passed.as_ref().map(|passed| PollFd::new(passed, PollFlags::IN)));
+        fds.extend(tw_js::silence_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(self.server.next_process().map(|next| PollFd::from_borrowed_fd(next, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {
                 Ok(has_master && fds.get(2).is_some_and(|order| !order.revents().is_empty()))
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reports script processes that do not answer to the master, which ends them.
+    fn report_script_processes(&self) {
+        for pid in tw_js::take_silent() {
+            if let Some(master) = &self.master {
+                answer(master, &WorkerReply::ScriptProcessHangs(pid));
+            }
         }
     }
 
@@ -422,6 +434,11 @@ impl Worker {
             }
             Ok(Some((WorkerCommand::ReceiveDatagrams(receives), _))) => {
                 self.server.set_received_elsewhere(!receives);
+            }
+            Ok(Some((WorkerCommand::AddScriptProcess { set, pid, loops }, fds))) => {
+                for (event_loop, socket) in loops.into_iter().zip(fds) {
+                    tw_js::hand_over(ScriptLink { set, pid, event_loop, socket });
+                }
             }
             Ok(Some((WorkerCommand::TakeSessions, fds))) => {
                 self.incoming = fds.into_iter().next().map(IncomingSessions::new);

@@ -30,6 +30,7 @@ mod metrics;
 mod proxy;
 mod routing;
 mod running;
+mod scripts;
 mod static_files;
 mod stream;
 mod support;

@@ -9,7 +9,7 @@ const HINTS: &[(&str, &str)] = &[
     ("vhost_traffic_status*", "\"status_zone NAME;\" counts every status, \"metrics;\" shows the counters"),
     ("*_by_lua*", NO_LUA),
     ("lua_*", NO_LUA),
-    ("js_*", NO_SCRIPTS),
+    ("js_*", OTHER_SCRIPTS),
     ("perl*", NO_SCRIPTS),
     ("SecRules*", NAXSI),
     ("Sec*", SECLANG),
@@ -48,7 +48,6 @@ const HINTS: &[(&str, &str)] = &[
 
 /// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
-    ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
     ("ngx_http_lua_", NO_LUA),
     ("ngx_http_geoip_", GEOIP2),
@@ -62,6 +61,7 @@ const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $
 const NO_ELSE: &str = "there is no \"else\": a \"map\" has a value for every other case, or a second \"if\" compares with \"!=\"";
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const OTHER_SCRIPTS: &str = "scripts run by \"js_content\", \"js_access\", \"js_set\" and filters: docs/scripting.md has all directives";
 const NAXSI: &str = "rules of naxsi are not read: \"modsecurity\" is a firewall with the rules of ModSecurity, and \"deny_request\" refuses requests by the value of a \"map\"";
 const SECLANG: &str = "rules of the firewall are the text of \"modsecurity_rules\" or stand in files of \"modsecurity_rules_file\"";
 const NO_PACKAGING: &str = "\"hls\" makes playlists and segments of MP4 files";
@@ -93,7 +93,7 @@ mod tests {
             ("vhost_traffic_status_measure_status_codes", "status_zone"),
             ("content_by_lua_block", "Lua is not supported"),
             ("lua_shared_dict", "Lua is not supported"),
-            ("js_import", "scripts are not supported"),
+            ("js_preload_object", "docs/scripting.md"),
             ("SecRule", "modsecurity_rules"),
             ("SecRuleEngine", "modsecurity_rules"),
             ("SecRulesEnabled", "\"map\""),

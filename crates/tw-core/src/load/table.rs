@@ -139,6 +139,7 @@ impl<P: Protocol> Table<P> {
                     module.resolve(None, outer, cx)?
                 }
             });
+            cx.vars.end_module(module.name);
             done(at, &settings, &mut cx.block);
         }
         Ok(settings)

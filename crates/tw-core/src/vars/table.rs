@@ -6,9 +6,10 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use tw_conf::{ConfError, Level, NginxVariables, Span};
 
+use super::awaited::Reads;
 use super::{
-    Assign, Availability, DeclaredVar, EvalFamily, Preparations, SlotKind, Slots, Var, VarDef, VarKind,
-    VarTarget, family,
+    Assign, Availability, AwaitVariable, DeclaredVar, EvalFamily, Preparations, SlotKind, Slots, Var, VarDef,
+    VarKind, VarTarget, VariableUses, family,
 };
 
 /// All names known while a configuration is loaded.
@@ -36,6 +37,9 @@ pub struct VarTable<S> {
     pub prepared: Preparations,
     /// Preparations that any block needs.
     prepared_anywhere: Preparations,
+    /// Slots that modules read in the current block and those around it. The loader resets it at the end of a block.
+    pub uses: VariableUses,
+    reads: Reads<S>,
 }
 
 /// A variable of a module with one name.
@@ -62,6 +66,8 @@ impl<S: 'static> VarTable<S> {
             hidden: Vec::new(),
             prepared: Preparations::default(),
             prepared_anywhere: Preparations::default(),
+            uses: VariableUses::default(),
+            reads: Reads::default(),
         }
     }
 
@@ -131,6 +137,14 @@ impl<S: 'static> VarTable<S> {
     ///
     /// [`finish`]: Self::finish
     pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var<S> {
+        let bound = self.bind_slot(name, at);
+        if let Var::Slot(slot) | Var::Definable(_, slot) = bound {
+            self.reads.read(slot);
+        }
+        bound
+    }
+
+    fn bind_slot(&mut self, name: &str, at: Option<Span>) -> Var<S> {
         let name = name.to_ascii_lowercase();
         if let Some(&slot) = self.slots.get(name.as_str()) {
             return match &self.kinds[usize::from(slot)] {
@@ -241,7 +255,42 @@ impl<S: 'static> VarTable<S> {
     /// nginx's: the variable is one that nothing may change.
     pub fn compute(&mut self, name: &str, kind: SlotKind<S>, at: Span) -> Result<u16, ConfError> {
         self.check_definable(name, at)?;
-        Ok(self.define_at(&name.to_ascii_lowercase(), kind, at))
+        let slot = self.define_at(&name.to_ascii_lowercase(), kind, at);
+        self.reads.define(slot);
+        Ok(slot)
+    }
+
+    /// Makes `name` a variable that `compute` computes and stores before a handler reads it; `kind` says what it is where nothing
+    /// could be waited for. See [`awaited_by`](Self::awaited_by).
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn define_awaited(
+        &mut self,
+        name: &str,
+        kind: SlotKind<S>,
+        compute: impl FnOnce(u16) -> AwaitVariable<S>,
+        at: Span,
+    ) -> Result<u16, ConfError> {
+        self.check_definable(name, at)?;
+        let slot = self.define_at(&name.to_ascii_lowercase(), kind, at);
+        self.reads.define_awaited(slot, compute(slot));
+        Ok(slot)
+    }
+
+    /// Ends the settings of one module in one block.
+    pub(crate) fn end_module(&mut self, module: &'static str) {
+        self.reads.end_module(module, &mut self.uses);
+    }
+
+    /// Returns true if the configuration has awaited variables.
+    pub fn has_awaited(&self) -> bool {
+        self.reads.has_awaited()
+    }
+
+    /// Awaited variables that modules read in a block, by module, once the whole configuration is read.
+    pub fn awaited_by(&self, uses: &VariableUses) -> Vec<(&'static str, Vec<AwaitVariable<S>>)> {
+        self.reads.awaited_by(uses)
     }
 
     // DIFF(nginx): variables that nginx does not have, such as those of modules that others have written for it, can be defined.
@@ -331,8 +380,12 @@ impl<S: 'static> VarTable<S> {
 
     /// Ends loading. Undefined slots, which [`check`](Self::check) refuses, have no value.
     pub fn finish(self) -> Slots<S> {
+        let assigned =
+            self.declared.iter().filter_map(|(name, declaration)| Some((*name, declaration.assign?)));
+        let assigned = assigned.collect();
         let declared = self.declared.into_iter().map(|(name, declaration)| (name, declaration.variable));
         Slots {
+            assigned,
             kinds: self.kinds.into_iter().map(|kind| kind.unwrap_or(SlotKind::Stored)).collect(),
             prepared: self.prepared_anywhere,
             by_name: self.slots,

@@ -67,6 +67,8 @@ pub(super) fn build(
     let resolving = settings_of::<Location>(&resolved, CORE_LOCATION).resolving.clone();
     built.upstreams =
         resolve_blocks(upstreams, &resolved, resolving, table, CORE_UPSTREAM, cx, &mut built.reach)?;
+    // Templates of groups are evaluated by the handlers that pass requests to them.
+    let uses = cx.vars.uses.clone();
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
@@ -104,6 +106,7 @@ pub(super) fn build(
             span,
         });
         cx.vars.prepared = prepared;
+        cx.vars.uses = uses.clone();
     }
     built.warnings.extend(used_by_all.iter().map(missing_location));
     built.warnings.extend(cx.block.upstream.unused());
@@ -137,6 +140,7 @@ fn locations(
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
     let prepared = cx.vars.prepared;
+    let uses = cx.vars.uses.clone();
     for scope in scopes {
         yield_if_due();
         // The location of a block without a pattern is the enclosing one.
@@ -154,6 +158,7 @@ fn locations(
         cx.block.location = location;
         cx.block.nameless = nameless;
         cx.vars.prepared = prepared;
+        cx.vars.uses = uses.clone();
         if let BlockKind::Location(Pattern::Predicate(name)) = &scope.kind {
             let name = String::from_utf8_lossy(&name[1..]);
             let predicate = cx.vars.bind(&name, Some(scope.span));
@@ -220,6 +225,7 @@ fn add_plan(
     let mut plan = Plan::new(name, server.clone(), settings_of::<Location>(settings, CORE_LOCATION));
     plan.written = written;
     plan.prepared = cx.vars.prepared;
+    plan.variable_uses = cx.vars.uses.clone();
     for (module, settings) in table.modules().iter().zip(settings) {
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);

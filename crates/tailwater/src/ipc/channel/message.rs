@@ -45,6 +45,15 @@ pub(crate) enum WorkerCommand {
     AddProcess(u32),
     /// Receive the datagrams of connections, or leave that to another worker process.
     ReceiveDatagrams(bool),
+    /// Use a script process, which is at the other ends of the descriptors with this message, one for each of these loops.
+    AddScriptProcess {
+        /// Set of script processes. Those of a set replace those of the sets before.
+        set: u64,
+        /// Number of the process.
+        pid: u32,
+        /// Numbers of the loops.
+        loops: Vec<usize>,
+    },
     /// Take over the sessions over datagrams that arrive on the descriptor with this message.
     TakeSessions,
     /// Hand over sessions over datagrams on the descriptor with this message, when [`Quit`](Self::Quit) follows.
@@ -140,6 +149,8 @@ pub(crate) enum WorkerReply {
     Turning,
     /// Tickets are sealed with these keys from now on: for the process that comes next.
     Keys(Keys),
+    /// A script process does not answer: it has to be ended.
+    ScriptProcessHangs(u32),
     /// The process accepts nothing more, though no order asked for that: a signal did.
     Leaving,
 }

@@ -34,12 +34,14 @@ use crate::master::processes::{ProcessState, Processes};
 use crate::master::reload::needs_new_process;
 use crate::master::serving::{Adopted, Running, Serving};
 use crate::master::timeouts::STOP_TIMEOUT;
+use crate::script_check;
 
 impl Serving for Workers {
     fn reload(&mut self, running: &Running<'_>) -> Result<Adopted, Option<Fault>> {
         let console = running.console;
         let (loaded, files) = running.source.load_and_record(console).ok_or(None)?;
         loaded.check_directories(console).ok_or(None)?;
+        script_check::check(&loaded.config)?;
         let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
         let texts = running.has_control_api.then(|| config_files(loaded.sources()));
         let Loaded { config, .. } = loaded;
@@ -205,12 +207,14 @@ impl Serving for Workers {
     fn deadline(&self) -> Option<Instant> {
         let look = self.current.as_ref().map(|child| child.silence.next_look());
         let stuck = self.leaving.iter().map(Child::next_look);
+        let scripts = self.leaving.iter().chain(&self.current).filter_map(|child| child.scripts.deadline());
         self.leaving
             .iter()
             .filter_map(|child| child.until)
             .chain(stuck)
             .chain(self.again_at)
             .chain(look)
+            .chain(scripts)
             .min()
     }
 

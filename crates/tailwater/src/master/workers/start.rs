@@ -35,6 +35,7 @@ pub(super) fn begin(
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
     console.report(Level::Notice, format_args!("start worker process {}", child.pid()));
     let begun = configure(&mut child, handover, inbox).and_then(|()| {
+        follow_scripts(&mut child, handover, console);
         join(&mut child, processes);
         child.begin()
     });
@@ -51,6 +52,13 @@ pub(super) fn begin(
             Err(failure)
         }
     }
+}
+
+/// Starts the script processes that a configuration needs.
+pub(super) fn follow_scripts(child: &mut Child, handover: &Handover, console: &Console) {
+    let now = Instant::now();
+    child.scripts.follow(handover.scripts.as_ref(), now);
+    child.start_scripts(now, console);
 }
 
 /// Lets a process that is about to serve pass datagrams to others, and get those of its connections. It does without if that fails.

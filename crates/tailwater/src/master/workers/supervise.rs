@@ -78,6 +78,14 @@ impl Workers {
     /// Takes note of the end of a process; `false` if it was none of ours.
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
         let end = ProcessEnd::from(status);
+        let now = Instant::now();
+        let mut all = self.leaving.iter_mut().chain(&mut self.current);
+        if let Some(child) =
+            all.find_map(|child| child.scripts.ended(pid, end, now, console).then_some(child))
+        {
+            child.start_scripts(now, console);
+            return true;
+        }
         let reply = |is_discarded: bool| {
             let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
             console.report(level, format_args!("worker process {pid} {end}"));
@@ -126,6 +134,9 @@ impl Workers {
         if self.again_at.is_some_and(|at| at <= now) {
             self.start_missing(console);
         }
+        for child in self.leaving.iter_mut().chain(&mut self.current) {
+            child.start_scripts(now, console);
+        }
         if self.current.as_mut().is_some_and(|child| child.silence.is_too_long(now)) {
             let replaced = self.replace_silent(None, console);
             replaced.unwrap_or_else(|failure| console.fault(&failure.into()));
@@ -159,6 +170,9 @@ impl Workers {
         match child.listen() {
             ReadResult::Message(WorkerReply::Turning) => return true,
             ReadResult::Nothing => {}
+            ReadResult::Message(WorkerReply::ScriptProcessHangs(script)) => {
+                child.scripts.kill(script, console)
+            }
             ReadResult::Message(WorkerReply::Refused { .. }) if owed_answer => {}
             ReadResult::Message(WorkerReply::Serving) if owed_answer => {
                 alert("took a configuration too late, another one takes its place");

@@ -22,6 +22,7 @@ fn handover() -> Handover {
     let config = source.load(&SharedObjects::default(), &Console::quiet()).unwrap().config;
     Handover {
         checked: CheckedConfig::default(),
+        scripts: None,
         rules: SandboxRules::of(&config, ProcessRole::Worker),
         source,
         files: MemoryFiles::default(),

@@ -305,7 +305,7 @@ fn common_slips_have_hints() {
         ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
         ("vhost_traffic_status_measure_status_codes all;", "status_zone"),
         ("auth_pam on;", "auth_request"),
-        ("location / { js_content a.b; }", "scripts are not supported"),
+        ("location / { perl a::b; }", "scripts are not supported"),
         ("listen 127.0.0.1:2 quic;", ""),
     ] {
         let said = tested(&format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {text} }} }}"));

@@ -1,0 +1,529 @@
+//! Connection of a loop to a script process: messages out, messages in, and the calls that they belong to.
+//!
+//! ```text
+//! ScriptCall ─ send ─► buffer ─► socket          socket ─► frames ─► queue of each call ─► ScriptCall
+//! ```
+//! The process may be under an attacker's control: a message that is none ends the connection, one that names no call is ignored, and the
+//! queue of each call is bounded. When the connection ends, every call on it is told.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tw_rt::{Deadline, FirstBytes, Socket};
+use tw_script::{
+    CallId, ContextId, Effect, Environment, FrameReader, HostMessage, Load, LoadError, Operation,
+    OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
+};
+
+use crate::process_links::{self, ScriptLink};
+use crate::script_set::ScriptSet;
+
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Bytes of messages of one call that the server has not handled yet.
+    pub(crate) const CALL_QUEUE_MAX: usize = 64 << 20, bytes, "the call ends with an error";
+    /// Bytes of messages to a script process that it has not taken yet.
+    pub(crate) const BACKLOG_MAX: usize = 128 << 20, bytes, "further calls end with an error";
+    /// Time in which a script process answers a question of the server.
+    const SILENCE_MAX: Duration = Duration::from_secs(5), time, "the process is killed, and another one is started";
+}
+
+/// Bytes of one read.
+const READ_SIZE: usize = 64 << 10;
+/// Bytes that are read before other tasks have their turn.
+const TURN_SIZE: usize = 512 << 10;
+/// Cost of a message in a queue beside its bytes.
+const MESSAGE_COST: usize = 128;
+/// Time without a message after which a process with calls is asked whether it answers.
+const PROBE_AFTER: Duration = Duration::from_secs(1);
+/// Script of that question, without modules, and its limits.
+const PROBE: ScriptId = ScriptId::MAX;
+const PROBE_TIMEOUT_MS: u32 = 1000;
+const PROBE_MEMORY_SIZE: u64 = 4 << 20;
+
+/// Message of a process about one call.
+#[derive(Debug)]
+pub(crate) enum CallMessage {
+    Operation(Token, Operation),
+    Effect(Effect),
+    Handled,
+    Done(Outcome),
+    /// The process has ended. With its last words, if they are about this call.
+    Lost(Option<Box<Overrun>>),
+    /// The queue was full.
+    Flooded,
+}
+
+/// A call on a connection.
+#[derive(Default)]
+pub(crate) struct CallState {
+    queue: RefCell<VecDeque<CallMessage>>,
+    queued_size: Cell<usize>,
+    waker: Cell<Option<Waker>>,
+    /// Operations that the server has not answered. The process may wait for one of them.
+    unanswered_count: Cell<usize>,
+    /// True once a message of it has arrived.
+    pub(crate) has_begun: Cell<bool>,
+}
+
+/// State of a set of scripts in the process.
+#[derive(Debug)]
+struct LoadedScript {
+    set: Weak<ScriptSet>,
+    /// Reason why it cannot be used, once that is known.
+    error: Option<LoadError>,
+}
+
+/// Connection to one process.
+pub(crate) struct Connection {
+    /// Number of the set of processes.
+    pub(crate) process_set: u64,
+    pub(crate) pid: u32,
+    worker: usize,
+    socket: Socket,
+    outgoing: RefCell<Outgoing>,
+    calls: RefCell<HashMap<CallId, Rc<CallState>>>,
+    scripts: RefCell<HashMap<ScriptId, LoadedScript>>,
+    last_call: Cell<CallId>,
+    last_context: Cell<ContextId>,
+    is_closed: Cell<bool>,
+    /// True once another process is used for new calls.
+    is_retired: Cell<bool>,
+    /// Waker of the task that reads and writes.
+    task: Cell<Option<Waker>>,
+}
+
+/// Bytes on their way to the process.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    /// Number of bytes at the front that were sent.
+    sent: usize,
+}
+
+impl CallState {
+    fn push(&self, message: CallMessage) {
+        let size = MESSAGE_COST + size_of_message(&message);
+        self.queued_size.set(self.queued_size.get() + size);
+        self.queue.borrow_mut().push_back(message);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// The next message.
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<CallMessage> {
+        match self.queue.borrow_mut().pop_front() {
+            Some(message) => {
+                let size = MESSAGE_COST + size_of_message(&message);
+                self.queued_size.set(self.queued_size.get().saturating_sub(size));
+                Poll::Ready(message)
+            }
+            None => {
+                self.waker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Bytes of the parts of a message that may be large.
+fn size_of_message(message: &CallMessage) -> usize {
+    match message {
+        CallMessage::Effect(
+            Effect::Send { data } | Effect::SendBuffer { data, .. } | Effect::StreamSend { data, .. },
+        ) => data.len(),
+        CallMessage::Effect(Effect::Log { message, .. }) => message.len(),
+        CallMessage::Effect(Effect::Return { text, .. }) => text.as_ref().map_or(0, |text| text.len()),
+        CallMessage::Operation(_, operation) => match operation {
+            Operation::SetVariable { value, .. } => value.len(),
+            Operation::Fetch(request) => request.body.as_ref().map_or(0, |body| body.len()),
+            Operation::Subrequest { body, .. } => body.as_ref().map_or(0, |body| body.len()),
+            _ => 0,
+        },
+        CallMessage::Effect(_)
+        | CallMessage::Handled
+        | CallMessage::Done(_)
+        | CallMessage::Lost(_)
+        | CallMessage::Flooded => 0,
+    }
+}
+
+impl Connection {
+    /// Connection of the loop `worker` over a link.
+    pub(crate) fn new(link: ScriptLink, worker: usize) -> Rc<Self> {
+        Rc::new(Self {
+            process_set: link.set,
+            pid: link.pid,
+            worker,
+            socket: Socket::unix(link.socket, FirstBytes::Later),
+            outgoing: RefCell::default(),
+            calls: RefCell::default(),
+            scripts: RefCell::default(),
+            last_call: Cell::new(0),
+            last_context: Cell::new(0),
+            is_closed: Cell::new(false),
+            is_retired: Cell::new(false),
+            task: Cell::new(None),
+        })
+    }
+
+    /// Number of calls that are running.
+    pub(crate) fn call_count(&self) -> usize {
+        self.calls.borrow().len()
+    }
+
+    /// Returns true once the process is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Returns true if the process has calls and waits for no answer of the server.
+    fn owes_something(&self) -> bool {
+        let calls = self.calls.borrow();
+        !calls.is_empty() && calls.values().all(|state| state.unanswered_count.get() == 0)
+    }
+
+    /// Closes the connection as soon as it has no call.
+    pub(crate) fn retire(&self) {
+        self.is_retired.set(true);
+        self.wake_task();
+    }
+
+    /// Number for the contexts of one request.
+    pub(crate) fn new_context(&self) -> ContextId {
+        self.last_context.set(self.last_context.get() + 1);
+        self.last_context.get()
+    }
+
+    /// Begins a call and returns its number.
+    pub(crate) fn begin_call(&self) -> (CallId, Rc<CallState>) {
+        self.last_call.set(self.last_call.get() + 1);
+        let call = self.last_call.get();
+        let state = Rc::new(CallState::default());
+        let mut calls = self.calls.borrow_mut();
+        calls.insert(call, state.clone());
+        if calls.len() == 1 {
+            // The task has to watch the process from now on.
+            self.wake_task();
+        }
+        (call, state)
+    }
+
+    /// Forgets a call. Messages of it that still arrive are ignored.
+    pub(crate) fn end_call(&self, call: CallId) {
+        let mut calls = self.calls.borrow_mut();
+        calls.remove(&call);
+        if calls.is_empty() && self.is_retired.get() {
+            self.wake_task();
+        }
+    }
+
+    /// Loads a set of scripts, unless that was done, and frees those of configurations that are gone.
+    pub(crate) fn load(&self, set: &Arc<ScriptSet>) -> io::Result<()> {
+        let mut unused = Vec::new();
+        self.scripts.borrow_mut().retain(|id, loaded| {
+            let is_used = loaded.set.strong_count() > 0;
+            if !is_used {
+                unused.push(*id);
+            }
+            is_used
+        });
+        for script in unused {
+            self.send(&HostMessage::Unload { script })?;
+        }
+        if self.scripts.borrow().contains_key(&set.id) {
+            return Ok(());
+        }
+        let loaded = LoadedScript { set: Arc::downgrade(set), error: None };
+        self.scripts.borrow_mut().insert(set.id, loaded);
+        self.send(&HostMessage::Load(Box::new(set.load(self.worker))))
+    }
+
+    /// Reason why a set cannot be used, if that is known.
+    pub(crate) fn load_error(&self, script: ScriptId) -> Option<LoadError> {
+        self.scripts.borrow().get(&script)?.error.clone()
+    }
+
+    /// Sends a message, or keeps it until the process takes it.
+    ///
+    /// # Errors
+    /// The connection is closed, or the message or the backlog is too large.
+    pub(crate) fn send(&self, message: &HostMessage) -> io::Result<()> {
+        if self.is_closed() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        let was_empty = outgoing.is_empty();
+        if outgoing.size() > BACKLOG_MAX {
+            return Err(io::Error::other("the script process is too slow"));
+        }
+        tw_script::encode(message, &mut outgoing.bytes).map_err(io::Error::other)?;
+        // A failure is seen by the task, too, which ends the connection.
+        if was_empty && !matches!(outgoing.flush(&self.socket), Ok(true)) {
+            self.wake_task();
+        }
+        Ok(())
+    }
+
+    /// Answers an operation.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) fn reply(
+        &self,
+        call: CallId,
+        token: Token,
+        result: Result<Reply, OperationError>,
+    ) -> io::Result<()> {
+        if let Some(state) = self.calls.borrow().get(&call) {
+            state.unanswered_count.set(state.unanswered_count.get().saturating_sub(1));
+        }
+        let reply = HostMessage::Reply { call, token, result };
+        match self.send(&reply) {
+            // The script gets an error in place of an answer that is too large.
+            Err(error) if !self.is_closed() => {
+                let result = Err(OperationError::Error(error.to_string()));
+                self.send(&HostMessage::Reply { call, token, result })
+            }
+            sent => sent,
+        }
+    }
+
+    fn wake_task(&self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    /// Reads and writes until the process is gone, or says something invalid.
+    pub(crate) async fn run(self: Rc<Self>) {
+        let mut reader = FrameReader::default();
+        let mut buffer = Vec::with_capacity(READ_SIZE);
+        let mut silence = Silence::new();
+        let mut overrun = None;
+        let error = loop {
+            match self.wait(&mut silence).await {
+                Ok(Woken::ToRead) => {}
+                Ok(Woken::ToProbe) => {
+                    if let Err(error) = self.probe() {
+                        break error;
+                    }
+                    continue;
+                }
+                Ok(Woken::Silent) => {
+                    process_links::report_silent(self.pid);
+                    break io::ErrorKind::TimedOut.into();
+                }
+                Err(error) => break error,
+            }
+            let mut taken = 0;
+            let read = loop {
+                buffer.clear();
+                match self.socket.try_read(&mut buffer) {
+                    Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(size) => {
+                        taken += size;
+                        reader.push(&buffer);
+                        if let Err(error) = self.take_messages(&mut reader, &mut overrun) {
+                            break Err(error);
+                        }
+                        if taken >= TURN_SIZE {
+                            break Ok(());
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            silence.end();
+            match read {
+                Ok(()) => tw_rt::yield_now().await,
+                Err(error) => break error,
+            }
+        };
+        self.close(overrun, &error);
+    }
+
+    /// Hands the messages that have arrived to their calls.
+    fn take_messages(&self, reader: &mut FrameReader, overrun: &mut Option<Overrun>) -> io::Result<()> {
+        while let Some(message) = reader.next_message::<ProcessMessage>().map_err(io::Error::other)? {
+            match message {
+                ProcessMessage::Hello { protocol } if protocol == PROTOCOL => {}
+                ProcessMessage::Hello { .. } => {
+                    return Err(io::Error::other("the script process is of another version"));
+                }
+                ProcessMessage::Loaded { script, result } => {
+                    if let Some(loaded) = self.scripts.borrow_mut().get_mut(&script) {
+                        loaded.error = result.err();
+                    }
+                }
+                ProcessMessage::Operation { call, token, operation } => {
+                    self.push(call, CallMessage::Operation(token, operation));
+                }
+                ProcessMessage::Effect { call, effect } => self.push(call, CallMessage::Effect(effect)),
+                ProcessMessage::Handled { call } => self.push(call, CallMessage::Handled),
+                ProcessMessage::Done { call, outcome } => {
+                    self.push(call, CallMessage::Done(outcome));
+                    self.end_call(call);
+                }
+                ProcessMessage::Overrun(last) => *overrun = Some(last),
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&self, call: CallId, message: CallMessage) {
+        // A call that was cancelled may have said something before it heard of that.
+        let Some(state) = self.calls.borrow().get(&call).cloned() else { return };
+        if let CallMessage::Operation(..) = message {
+            state.unanswered_count.set(state.unanswered_count.get() + 1);
+        }
+        state.has_begun.set(true);
+        if state.queued_size.get() > CALL_QUEUE_MAX {
+            self.end_call(call);
+            // The process may be gone.
+            let _ = self.send(&HostMessage::Cancel { call });
+            return state.push(CallMessage::Flooded);
+        }
+        state.push(message);
+    }
+
+    /// Asks the process for a sign of life: it answers when it has loaded nothing under a number of its own.
+    fn probe(&self) -> io::Result<()> {
+        let limits =
+            Settings { timeout_ms: PROBE_TIMEOUT_MS, memory_size: PROBE_MEMORY_SIZE, context_reuse_count: 0 };
+        self.send(&HostMessage::Load(Box::new(Load {
+            script: PROBE,
+            modules: Vec::new(),
+            sources: Vec::new(),
+            imports: Vec::new(),
+            settings: limits,
+            environment: Environment::default(),
+        })))?;
+        self.send(&HostMessage::Unload { script: PROBE })
+    }
+
+    /// Waits until something is to be read, and writes meanwhile.
+    async fn wait(&self, silence: &mut Silence) -> io::Result<Woken> {
+        poll_fn(|cx| {
+            self.task.set(Some(cx.waker().clone()));
+            if self.is_retired.get() && self.call_count() == 0 {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            while !self.outgoing.borrow().is_empty() {
+                match self.socket.poll_writable(cx) {
+                    Poll::Ready(Ok(())) => match self.outgoing.borrow_mut().flush(&self.socket) {
+                        Ok(_) => {}
+                        Err(error) => return Poll::Ready(Err(error)),
+                    },
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => break,
+                }
+            }
+            if let Poll::Ready(ready) = self.socket.poll_readable(cx) {
+                return Poll::Ready(ready.map(|()| Woken::ToRead));
+            }
+            silence.poll(self.owes_something(), cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Tells every call that the process is gone.
+    fn close(&self, overrun: Option<Overrun>, _error: &io::Error) {
+        self.is_closed.set(true);
+        let mut overrun = overrun.map(Box::new);
+        let calls = std::mem::take(&mut *self.calls.borrow_mut());
+        for (call, state) in calls {
+            let own = overrun.take_if(|overrun| overrun.call == call);
+            state.push(CallMessage::Lost(own));
+        }
+    }
+}
+
+/// Reason why a connection goes on.
+enum Woken {
+    ToRead,
+    ToProbe,
+    /// The process has not answered.
+    Silent,
+}
+
+/// Time without a message of a process that has calls.
+struct Silence {
+    deadline: Deadline,
+    stage: SilenceStage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SilenceStage {
+    /// The process has nothing to say.
+    Unwatched,
+    Watched,
+    /// The process was asked for a sign of life.
+    Probed,
+}
+
+impl Silence {
+    fn new() -> Self {
+        Self { deadline: Deadline::new(), stage: SilenceStage::Unwatched }
+    }
+
+    /// A message has arrived.
+    fn end(&mut self) {
+        self.stage = SilenceStage::Unwatched;
+    }
+
+    fn poll(&mut self, is_watched: bool, cx: &mut Context<'_>) -> Poll<Woken> {
+        if !is_watched {
+            self.stage = SilenceStage::Unwatched;
+            return Poll::Pending;
+        }
+        if self.stage == SilenceStage::Unwatched {
+            self.stage = SilenceStage::Watched;
+            self.deadline.set(PROBE_AFTER);
+        }
+        if self.deadline.poll_elapsed(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if self.stage == SilenceStage::Probed {
+            return Poll::Ready(Woken::Silent);
+        }
+        self.stage = SilenceStage::Probed;
+        self.deadline.set(SILENCE_MAX);
+        Poll::Ready(Woken::ToProbe)
+    }
+}
+
+impl Outgoing {
+    fn size(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn is_empty(&self) -> bool {
+        self.size() == 0
+    }
+
+    /// Writes what the socket takes; true if that is all.
+    fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+        while !self.is_empty() {
+            match socket.try_write(self.bytes.get(self.sent..).unwrap_or_default()) {
+                Ok(size) => self.sent += size,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.bytes.clear();
+        self.bytes.shrink_to(READ_SIZE);
+        self.sent = 0;
+        Ok(true)
+    }
+}

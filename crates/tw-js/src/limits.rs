@@ -1,0 +1,16 @@
+//! Limits of scripts.
+
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    use tw_script::LIMITS;
+    use crate::connection::LIMITS;
+    use crate::loop_scripts::LIMITS;
+    use crate::request_call::LIMITS;
+    use crate::script_call::LIMITS;
+    use crate::script_set::LIMITS;
+    use crate::operations::fetch::LIMITS;
+    use crate::operations::request_body::LIMITS;
+    use crate::operations::subrequest::LIMITS;
+}

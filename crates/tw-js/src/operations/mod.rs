@@ -1,0 +1,10 @@
+//! Operations of scripts: what the server answers for a request.
+
+mod answer;
+pub(crate) mod dictionary;
+pub(crate) mod fetch;
+pub(crate) mod request_body;
+pub(crate) mod subrequest;
+pub(crate) mod variable;
+
+pub(crate) use answer::Answer;

@@ -1,0 +1,116 @@
+//! Sockets to script processes on their way to the event loops of this process.
+//!
+//! ```text
+//! master ─ socket ─► main thread ─ hand_over ─► poll_link, one loop ─► its connection
+//!                    take_silent ◄─ report_silent ─────────────────────┘  a process that does not answer
+//! ```
+//! There is one such list in a process, because it has one master.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+
+use rustix::event::{EventfdFlags, eventfd};
+use tw_base::FatalMutex;
+
+/// Socket to a script process.
+#[derive(Debug)]
+pub struct ScriptLink {
+    /// Number of the set of processes. Those of a set replace those of the sets before.
+    pub set: u64,
+    /// Number of the process, for messages.
+    pub pid: u32,
+    /// Loop that uses the socket.
+    pub event_loop: usize,
+    /// The socket, which does not block.
+    pub socket: OwnedFd,
+}
+
+/// Links that no loop has taken yet, and processes that do not answer.
+struct Links {
+    handed: Vec<ScriptLink>,
+    waiting: Vec<(usize, Waker)>,
+    silent: Vec<u32>,
+}
+
+static LINKS: FatalMutex<Links> =
+    FatalMutex::new(Links { handed: Vec::new(), waiting: Vec::new(), silent: Vec::new() });
+
+/// Hands a link over to its loop. Links of earlier sets that no loop has taken are closed.
+pub fn hand_over(link: ScriptLink) {
+    let mut links = LINKS.lock();
+    links.handed.retain(|known| known.set >= link.set);
+    links.handed.push(link);
+    let waiting = std::mem::take(&mut links.waiting);
+    drop(links);
+    waiting.into_iter().for_each(|(_, waker)| waker.wake());
+}
+
+/// The next link of a loop. One task of each loop may wait for it.
+pub(crate) fn poll_link(event_loop: usize, cx: &mut Context<'_>) -> Poll<ScriptLink> {
+    let mut links = LINKS.lock();
+    if let Some(at) = links.handed.iter().position(|link| link.event_loop == event_loop) {
+        return Poll::Ready(links.handed.remove(at));
+    }
+    links.waiting.retain(|(waiting, _)| *waiting != event_loop);
+    links.waiting.push((event_loop, cx.waker().clone()));
+    Poll::Pending
+}
+
+/// Reports a process that does not answer: the master ends it.
+pub(crate) fn report_silent(pid: u32) {
+    LINKS.lock().silent.push(pid);
+    if let Some(wake) = wake() {
+        // A counter at its maximum wakes the main thread as well.
+        let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Takes the processes that were reported.
+pub fn take_silent() -> Vec<u32> {
+    if let Some(wake) = wake() {
+        // The read only resets the counter, which may be zero already.
+        let _ = rustix::io::read(wake, &mut [0; 8]);
+    }
+    std::mem::take(&mut LINKS.lock().silent)
+}
+
+/// Readable when [`take_silent`] has something; `None` if no descriptor is to be had.
+pub fn silence_fd() -> Option<BorrowedFd<'static>> {
+    wake().map(AsFd::as_fd)
+}
+
+fn wake() -> Option<&'static OwnedFd> {
+    static WAKE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    WAKE.get_or_init(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()).as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(set: u64, pid: u32, event_loop: usize) -> ScriptLink {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        ScriptLink { set, pid, event_loop, socket: socket.into() }
+    }
+
+    fn next(event_loop: usize) -> Option<u32> {
+        match poll_link(event_loop, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(link) => Some(link.pid),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn links_reach_their_loop_unless_a_later_set_replaces_them() {
+        assert_eq!(next(0), None);
+        hand_over(link(1, 10, 0));
+        hand_over(link(1, 11, 1));
+        hand_over(link(1, 12, 0));
+        assert_eq!((next(1), next(1), next(0)), (Some(11), None, Some(10)));
+        hand_over(link(2, 20, 1));
+        assert_eq!((next(0), next(1)), (None, Some(20)), "the other link of the first set is closed");
+        report_silent(10);
+        assert_eq!((take_silent(), take_silent()), (vec![10], vec![]));
+    }
+}

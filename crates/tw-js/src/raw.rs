@@ -1,0 +1,357 @@
+//! Directives of scripts as written, the same in every protocol.
+
+use std::time::Duration;
+
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, Node, SERVER, STREAM,
+    STREAM_SERVER, Setting, Span, Word, record, units,
+};
+use tw_module_support::zone::ZoneParameter;
+use tw_script::DictionaryType;
+
+use crate::dictionary::DictionarySettings;
+
+/// Blocks of settings that inner blocks inherit.
+const ALL: u32 = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
+/// Blocks of http with settings of `ngx.fetch()`.
+const FETCHING: u32 = HTTP | SERVER | LOCATION;
+/// Blocks of http whose requests a function sees.
+const REQUESTS: u32 = LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT;
+
+/// Directives as written in one block.
+#[derive(Default)]
+pub struct Raw {
+    pub(crate) imports: Vec<RawImport>,
+    pub(crate) paths: Vec<Word>,
+    /// Place of `js_engine njs`.
+    pub(crate) old_engine: Option<Span>,
+    pub(crate) engine: Setting<()>,
+    pub(crate) context_reuse: Setting<u64>,
+    /// Place of `js_context_reuse_max_size`.
+    pub(crate) context_reuse_max_size: Option<Span>,
+    pub(crate) timeout: Setting<Duration>,
+    pub(crate) memory: Setting<u64>,
+    pub(crate) processes: Setting<u64>,
+    pub(crate) program: Setting<Word>,
+    pub(crate) sets: Vec<RawSet>,
+    pub(crate) vars: Vec<RawVar>,
+    pub(crate) dictionaries: Vec<RawDictionary>,
+    pub(crate) fetch: RawFetch,
+    pub(crate) content: Setting<Word>,
+    pub(crate) access: Setting<Word>,
+    pub(crate) header_filter: Setting<Word>,
+    pub(crate) body_filter: Setting<RawBodyFilter>,
+}
+
+/// `js_fetch_*`
+#[derive(Default)]
+pub(crate) struct RawFetch {
+    pub(crate) timeout: Setting<Duration>,
+    pub(crate) buffer_size: Setting<u64>,
+    pub(crate) response_max: Setting<u64>,
+    pub(crate) verify: Setting<bool>,
+    pub(crate) verify_depth: Setting<u64>,
+    pub(crate) trusted_certificate: Setting<Word>,
+    pub(crate) protocols: Setting<Vec<Word>>,
+    pub(crate) ciphers: Setting<Word>,
+}
+
+/// `js_import`
+pub(crate) struct RawImport {
+    pub(crate) name: String,
+    pub(crate) path: String,
+    pub(crate) span: Span,
+}
+
+/// `js_set`
+pub(crate) struct RawSet {
+    pub(crate) variable: String,
+    pub(crate) function: String,
+    pub(crate) is_volatile: bool,
+    pub(crate) span: Span,
+}
+
+/// `js_var`
+pub(crate) struct RawVar {
+    pub(crate) variable: String,
+    pub(crate) value: Option<Word>,
+    pub(crate) span: Span,
+}
+
+/// `js_shared_dict_zone`
+pub(crate) struct RawDictionary {
+    pub(crate) settings: DictionarySettings,
+    pub(crate) span: Span,
+}
+
+/// `js_body_filter`
+#[derive(Clone)]
+pub(crate) struct RawBodyFilter {
+    pub(crate) function: Word,
+    /// `buffer_type=buffer`
+    pub(crate) is_buffer: bool,
+}
+
+/// Records of all directives.
+pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
+    record::new("js_import", "module.js | name from module.js", ALL, Args::exact(1).or(3))
+        .since("0.4.0 of njs")
+        .doc("Imports a module of scripts, whose functions other directives call as name.function.")
+        .set(|raw, node, _| {
+            raw.imports.push(RawImport::read(node)?);
+            Ok(())
+        }),
+    record::new("js_path", "path", ALL, Args::exact(1))
+        .since("0.3.0 of njs")
+        .doc("A directory in which modules are looked for; behind that of the importing file and that of the configuration.")
+        .set(|raw, node, _| {
+            raw.paths.push(node.arg(0)?.clone());
+            Ok(())
+        }),
+    record::new("js_engine", "qjs | njs", ALL, Args::exact(1))
+        .default("qjs")
+        .since("0.8.6 of njs")
+        .doc("The engine of scripts is QuickJS, whichever word stands here.")
+        .set(|raw, node, _| {
+            match &*node.arg(0)?.bytes {
+                b"qjs" => {}
+                b"njs" => raw.old_engine = Some(node.span),
+                _ => return Err(node.invalid_value(node.arg(0)?)),
+            }
+            raw.engine.set_once(node, ())
+        }),
+    record::number("js_context_reuse", ALL)
+        .default("128")
+        .since("0.8.6 of njs")
+        .doc("Contexts of scripts that a script process keeps for further requests; 0 makes a new one for each request.")
+        .set(|raw, node, _| raw.context_reuse.set_with(node, |node| node.number())),
+    record::size("js_context_reuse_max_size", ALL)
+        .default("4m")
+        .since("0.9.5 of njs")
+        .doc("Has no effect: js_memory limits the memory of every context.")
+        .set(|raw, node, _| {
+            raw.context_reuse_max_size = Some(node.span);
+            Setting::<u64>::default().set_size(node)
+        }),
+    record::time("js_timeout", ALL)
+        .default("100ms")
+        .since("Tailwater 0.2")
+        .doc("CPU time that a function of a script may use until it returns or waits; then it is ended.")
+        .set(|raw, node, _| raw.timeout.set_msec(node)),
+    record::size("js_memory", ALL)
+        .default("16m")
+        .since("Tailwater 0.2")
+        .doc("Memory that the scripts of one request may use.")
+        .set(|raw, node, _| raw.memory.set_size(node)),
+    record::number("js_processes", HTTP | STREAM)
+        .default("one for each worker")
+        .since("Tailwater 0.2")
+        .doc("Number of processes that run scripts.")
+        .set(|raw, node, _| {
+            raw.processes.set_with(node, |node| match node.number()? {
+                count @ 1..=PROCESSES_MAX => Ok(count),
+                _ => Err(node.error(&format!("must be between 1 and {PROCESSES_MAX}"))),
+            })
+        }),
+    record::new("js_program", "path", HTTP | STREAM, Args::exact(1))
+        .default("tailwater-scripts")
+        .since("Tailwater 0.2")
+        .doc("The program that runs scripts; by default the one beside the server.")
+        .set(|raw, node, _| raw.program.set_once(node, node.arg(0)?.clone())),
+    record::new("js_set", "$variable function [nocache]", ALL, Args::range(2, 3))
+        .since("0.2.0 of njs")
+        .doc("A variable whose value a function computes; with nocache for each use anew.")
+        .set(|raw, node, _| {
+            raw.sets.push(RawSet::read(node)?);
+            Ok(())
+        }),
+    record::new("js_var", "$variable [value]", ALL, Args::range(1, 2))
+        .since("0.5.3 of njs")
+        .doc("A variable that scripts may change.")
+        .set(|raw, node, _| {
+            let word = node.arg(0)?;
+            let variable = tw_module_support::block::variable_name(node, word)?;
+            raw.vars.push(RawVar { variable, value: node.args.get(1).cloned(), span: word.span });
+            Ok(())
+        }),
+    record::new(
+        "js_shared_dict_zone",
+        "zone=name:size [timeout=time] [type=string | number] [evict]",
+        HTTP | STREAM,
+        Args::at_least(1),
+    )
+    .since("0.8.0 of njs")
+    .doc("A dictionary that all scripts share.")
+    .set(|raw, node, _| {
+        raw.dictionaries.push(RawDictionary::read(node)?);
+        Ok(())
+    }),
+    record::time("js_fetch_timeout", FETCHING)
+        .default("60s")
+        .since("0.7.4 of njs")
+        .doc("Time of each wait of a request of ngx.fetch(); the whole request takes at most ten times as long.")
+        .set(|raw, node, _| raw.fetch.timeout.set_msec(node)),
+    record::size("js_fetch_buffer_size", FETCHING)
+        .default("16k")
+        .since("0.7.4 of njs")
+        .doc("Largest head of a response to ngx.fetch().")
+        .set(|raw, node, _| raw.fetch.buffer_size.set_size(node)),
+    record::size("js_fetch_max_response_buffer_size", FETCHING)
+        .default("1m")
+        .since("0.7.4 of njs")
+        .doc("Largest body of a response to ngx.fetch().")
+        .set(|raw, node, _| raw.fetch.response_max.set_size(node)),
+    record::flag("js_fetch_verify", FETCHING)
+        .default("on")
+        .since("0.7.4 of njs")
+        .doc("Verifies the certificates of servers of ngx.fetch().")
+        .set(|raw, node, _| raw.fetch.verify.set_flag(node)),
+    record::number("js_fetch_verify_depth", FETCHING)
+        .default("100")
+        .since("0.7.0 of njs")
+        .doc("Certificates between that of a server of ngx.fetch() and that of an authority, at most.")
+        .set(|raw, node, _| raw.fetch.verify_depth.set_with(node, |node| node.number())),
+    record::new("js_fetch_trusted_certificate", "file", FETCHING, Args::exact(1))
+        .since("0.7.0 of njs")
+        .doc("Certificates of authorities for servers of ngx.fetch(); by default those of the system.")
+        .set(|raw, node, _| raw.fetch.trusted_certificate.set_once(node, node.arg(0)?.clone())),
+    record::new("js_fetch_protocols", "[TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", FETCHING, Args::at_least(1))
+        .default("TLSv1.2 TLSv1.3")
+        .since("0.7.0 of njs")
+        .doc("Versions of TLS for servers of ngx.fetch().")
+        .set(|raw, node, _| raw.fetch.protocols.set_once(node, node.args.clone())),
+    record::new("js_fetch_ciphers", "ciphers", FETCHING, Args::exact(1))
+        .since("0.7.0 of njs")
+        .doc("Ciphers for servers of ngx.fetch(), with the names of OpenSSL.")
+        .set(|raw, node, _| raw.fetch.ciphers.set_once(node, node.arg(0)?.clone())),
+    record::new("js_content", "function", REQUESTS, Args::exact(1))
+        .since("0.2.0 of njs")
+        .doc("A function answers.")
+        .set(|raw, node, _| raw.content.set_once(node, node.arg(0)?.clone())),
+    record::new("js_access", "function", REQUESTS, Args::exact(1))
+        .since("0.9.9 of njs")
+        .doc("A function decides whether a request may go on.")
+        .set(|raw, node, _| raw.access.set_once(node, node.arg(0)?.clone())),
+    record::new("js_header_filter", "function", REQUESTS, Args::exact(1))
+        .since("0.5.1 of njs")
+        .doc("A function changes the head of responses.")
+        .set(|raw, node, _| raw.header_filter.set_once(node, node.arg(0)?.clone())),
+    record::new("js_body_filter", "function [buffer_type=string | buffer]", REQUESTS, Args::range(1, 2))
+        .since("0.5.2 of njs")
+        .doc("A function changes the body of responses, piece by piece.")
+        .set(|raw, node, _| raw.body_filter.set_with(node, RawBodyFilter::read)),
+];
+
+/// Largest number of script processes.
+const PROCESSES_MAX: u64 = 256;
+
+impl RawImport {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let first = node.arg(0)?;
+        let (name, path) = match &node.args[..] {
+            [name, from, path] if from.is("from") => (name.lossy().into_owned(), path),
+            [_, from, _] => return Err(node.invalid_parameter(from)),
+            _ => {
+                let text = first.lossy();
+                let file = text.rsplit('/').next().unwrap_or_default();
+                match file.strip_suffix(".js") {
+                    Some(name) => (name.to_owned(), first),
+                    None => {
+                        return Err(node.fail(format!(
+                            "cannot extract export name from file path \"{text}\", use extended \"from\" syntax"
+                        )));
+                    }
+                }
+            }
+        };
+        check_name(node, &name)?;
+        let path = str::from_utf8(&path.bytes).map_err(|_| node.invalid_value(path))?.to_owned();
+        if path.contains('\'') {
+            return Err(node.fail(format!("invalid character \"'\" in file path \"{path}\"")));
+        }
+        Ok(Self { name, path, span: node.span })
+    }
+}
+
+/// Checks the name of a module, with nginx's messages.
+fn check_name(node: &Node, name: &str) -> Result<(), ConfError> {
+    let Some(first) = name.chars().next() else { return Err(node.fail("empty export name")) };
+    if first != '_' && !first.is_ascii_alphabetic() {
+        return Err(node.fail(format!("cannot start with \"{first}\" in export name \"{name}\"")));
+    }
+    match name.chars().find(|char| *char != '_' && !char.is_ascii_alphanumeric()) {
+        Some(char) => Err(node.fail(format!("invalid character \"{char}\" in export name \"{name}\""))),
+        None => Ok(()),
+    }
+}
+
+impl RawSet {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let word = node.arg(0)?;
+        let variable = tw_module_support::block::variable_name(node, word)?;
+        let is_volatile = match node.args.get(2) {
+            None => false,
+            Some(flag) if flag.is("nocache") => true,
+            Some(flag) => return Err(node.fail(format!("unrecognized flag \"{flag}\""))),
+        };
+        Ok(Self { variable, function: node.arg(1)?.lossy().into_owned(), is_volatile, span: word.span })
+    }
+}
+
+impl RawDictionary {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let mut zone = None;
+        let mut timeout_ms = None;
+        let mut kind = DictionaryType::String;
+        let mut evicts = false;
+        for word in &node.args {
+            if let Some(value) = word.param("zone") {
+                zone = ZoneParameter::read(node, word, value)?;
+            } else if let Some(value) = word.param("timeout") {
+                let timeout = units::msec(value).filter(|timeout| !timeout.is_zero());
+                let timeout =
+                    timeout.ok_or_else(|| node.fail(format!("invalid timeout value \"{word}\"")))?;
+                timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+            } else if let Some(value) = word.param("type") {
+                kind = match value {
+                    b"string" => DictionaryType::String,
+                    b"number" => DictionaryType::Number,
+                    _ => {
+                        return Err(
+                            node.fail(format!("invalid dict type \"{}\"", String::from_utf8_lossy(value)))
+                        );
+                    }
+                };
+            } else if word.is("evict") {
+                evicts = true;
+            } else if word.param("state").is_some() {
+                return Err(node.fail(
+                    "\"state=\" of \"js_shared_dict_zone\" is not supported: a dictionary is in memory only",
+                ));
+            } else {
+                return Err(node.invalid_parameter(word));
+            }
+        }
+        let zone = zone.ok_or_else(|| node.error("must have \"zone\" parameter"))?;
+        if evicts && timeout_ms.is_none() {
+            return Err(node.fail("evict requires timeout="));
+        }
+        let name = String::from_utf8_lossy(&zone.name).into_owned();
+        let size = usize::try_from(zone.size).unwrap_or(usize::MAX);
+        Ok(Self { settings: DictionarySettings { name, size, kind, timeout_ms, evicts }, span: node.span })
+    }
+}
+
+impl RawBodyFilter {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let function = node.arg(0)?.clone();
+        match node.args.get(1) {
+            None => Ok(Self { function, is_buffer: false }),
+            Some(word) => match word.param("buffer_type") {
+                Some(b"string") => Ok(Self { function, is_buffer: false }),
+                Some(b"buffer") => Ok(Self { function, is_buffer: true }),
+                _ => Err(node.invalid_parameter(word)),
+            },
+        }
+    }
+}

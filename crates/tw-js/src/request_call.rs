@@ -1,0 +1,348 @@
+//! A call on behalf of a request: its operations are answered here, its effects are the caller's.
+//!
+//! **A script gets nothing but what its own request may have.** Each operation names the call, and is answered with the rights of the
+//! request of that call.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tw_log::{Level, Text};
+use tw_request::plan::LocalFuture;
+use tw_request::request::Request;
+use tw_script::{
+    ByteBuf, CallKind, Effect, Exception, LoadError, LogLevel, Operation, OperationError, Outcome, Reply,
+    Snapshot, Subject, Token,
+};
+
+use crate::counters::Counters;
+use crate::loop_scripts::LoopScripts;
+use crate::operations::Answer;
+use crate::operations::dictionary;
+use crate::operations::fetch::{self, FetchSettings};
+use crate::operations::request_body;
+use crate::operations::subrequest::{Order, Subrequests};
+use crate::operations::variable;
+use crate::request_scripts::RequestScripts;
+use crate::response_fields::{self, SetField};
+use crate::script_call::{CallFailure, CallOrder, CallStep, ScriptCall};
+use crate::script_set::ScriptSet;
+use crate::snapshot;
+
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Requests of `ngx.fetch()` of one script call that run at once.
+    const RUNNING_MAX: usize = 64, count, "the promise of the next one is rejected";
+}
+
+/// Next thing that a call says to its caller.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// An effect that only the caller can apply.
+    Effect(Effect),
+    /// The function has returned for an event.
+    Handled,
+    /// The call has ended with this result.
+    Done(Option<ByteBuf>),
+}
+
+/// Failure that was logged. The request is answered with this status, unless its response has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) status: u16,
+}
+
+/// Function of a configuration, and the scripts with it.
+#[derive(Clone)]
+pub(crate) struct ScriptFunction {
+    pub(crate) set: Arc<ScriptSet>,
+    pub(crate) name: Arc<str>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) fetch: Arc<FetchSettings>,
+}
+
+/// Call on behalf of a request.
+pub(crate) struct RequestCall {
+    call: ScriptCall,
+    subrequests: Subrequests,
+    /// Operations that need nothing of the request any more.
+    running: Vec<(Token, LocalFuture<'static, Answer>)>,
+    counters: Arc<Counters>,
+    fetch: Arc<FetchSettings>,
+}
+
+/// Source of the next step of a call.
+enum Ready {
+    Step(Result<CallStep, CallFailure>),
+    Answer(Token, Answer),
+}
+
+impl RequestCall {
+    /// Calls a function for `r`. `response` is the head of the response, for filters.
+    pub(crate) async fn start(
+        r: &mut Request,
+        function: &ScriptFunction,
+        kind: CallKind,
+        snapshot: Snapshot,
+    ) -> Result<Self, Failed> {
+        let ScriptFunction { set, name, counters, fetch } = function;
+        let scripts = LoopScripts::of_loop(r.client().event_loop.index);
+        let contexts = RequestScripts::of(r).contexts();
+        let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
+        counters.calls.add(1);
+        let call = ScriptCall::start(scripts, order, contexts).await;
+        let call = call.map_err(|failure| fail(r, name, counters, &failure))?;
+        RequestScripts::of(r).keep(call.contexts());
+        Ok(Self {
+            call,
+            subrequests: Subrequests::default(),
+            running: Vec::new(),
+            counters: counters.clone(),
+            fetch: fetch.clone(),
+        })
+    }
+
+    /// Waits for the next effect or the end, and answers operations meanwhile. A dropped future loses nothing.
+    pub(crate) async fn next(&mut self, r: &mut Request) -> Result<Progress, Failed> {
+        loop {
+            let ready = self.ready().await;
+            let step = match ready {
+                Ready::Answer(token, answer) => {
+                    self.subrequests.settle(r);
+                    self.call.reply(token, answer);
+                    continue;
+                }
+                Ready::Step(step) => step,
+            };
+            let name = self.call.function().to_owned();
+            match step.map_err(|failure| fail(r, &name, &self.counters, &failure))? {
+                CallStep::Operation(token, operation) => self.operate(r, token, operation).await,
+                CallStep::Effect(effect) => {
+                    if let Some(effect) = self.apply(r, effect) {
+                        return Ok(Progress::Effect(effect));
+                    }
+                }
+                CallStep::Handled => return Ok(Progress::Handled),
+                CallStep::Done(outcome) => {
+                    // The call may have moved to another process.
+                    RequestScripts::of(r).keep(self.call.contexts());
+                    self.subrequests.end(r);
+                    return self.outcome(r, outcome);
+                }
+            }
+        }
+    }
+
+    /// Sends the next piece of a body to the function.
+    pub(crate) fn send_event(&self, r: &Request, data: &[u8], is_last: bool) -> Result<(), Failed> {
+        let sent = self.call.send_event(data, is_last, false);
+        sent.map_err(|failure| fail(r, self.call.function(), &self.counters, &failure))
+    }
+
+    /// Waits for a message, or for an operation that runs beside the script.
+    async fn ready(&mut self) -> Ready {
+        let mut next = pin!(self.call.next());
+        let subrequests = &mut self.subrequests;
+        let running = &mut self.running;
+        poll_fn(|cx: &mut Context<'_>| {
+            if let Poll::Ready(step) = next.as_mut().poll(cx) {
+                return Poll::Ready(Ready::Step(step));
+            }
+            for at in 0..running.len() {
+                if let Some((token, operation)) = running.get_mut(at)
+                    && let Poll::Ready(answer) = operation.as_mut().poll(cx)
+                {
+                    let token = *token;
+                    drop(running.remove(at));
+                    return Poll::Ready(Ready::Answer(token, answer));
+                }
+            }
+            subrequests.poll(cx).map(|(token, answer)| Ready::Answer(token, answer))
+        })
+        .await
+    }
+
+    /// Answers an operation, or begins it.
+    async fn operate(&mut self, r: &mut Request, token: Token, operation: Operation) {
+        let answer = match operation {
+            Operation::Variable { subject: Subject::Main, name } => variable::read(r, &name),
+            Operation::VariableValue { variable, value, subject: Subject::Main, name } => {
+                variable::store_and_read(r, variable, value, &name)
+            }
+            Operation::Variable { subject: Subject::Subrequest(part), name }
+            // Values of `js_set` are those of the request of the call.
+            | Operation::VariableValue { subject: Subject::Subrequest(part), name, .. } => {
+                let gone = || Err(OperationError::Error("the subrequest is gone".to_owned()));
+                self.subrequests.evaluate(part, |part| variable::read_finished(part, &name)).unwrap_or_else(gone)
+            }
+            Operation::SetVariable { subject: Subject::Main, name, value } => variable::set(r, &name, &value),
+            Operation::SetVariable { .. } => {
+                Err(OperationError::Type("variables of a finished subrequest cannot be set".to_owned()))
+            }
+            Operation::ResponseHead => Ok(Reply::ResponseHead(snapshot::response_head(r, 0))),
+            Operation::RequestBody => request_body::loaded(r),
+            Operation::ReadRequestBody => request_body::read(r).await,
+            Operation::Subrequest { uri, args, method, body, is_detached } => {
+                let order = Order { uri, args, method, body, is_detached };
+                match self.subrequests.begin(r, token, order) {
+                    Ok(None) => return,
+                    Ok(Some(reply)) => Ok(reply),
+                    Err(error) => Err(error),
+                }
+            }
+            Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
+            Operation::Fetch(_) if self.running.len() >= RUNNING_MAX => {
+                Err(OperationError::Error(format!("more than {RUNNING_MAX} requests of ngx.fetch() at once")))
+            }
+            Operation::Fetch(request) => match fetch::begin(r, &self.fetch, *request) {
+                Ok(running) => return self.running.push((token, running)),
+                Err(error) => Err(error),
+            },
+            Operation::File(_) => Err(unsupported("fs")),
+        };
+        self.call.reply(token, answer);
+    }
+
+    /// Applies an effect that every kind of call may have; returns the others.
+    fn apply(&self, r: &mut Request, effect: Effect) -> Option<Effect> {
+        match effect {
+            Effect::Log { level, message } => {
+                log(r, level, &message);
+                None
+            }
+            Effect::SetStatus { status } => {
+                if r.costs.sent.head == 0 {
+                    r.response.set_status(status);
+                    r.state.error_status = None;
+                }
+                None
+            }
+            Effect::SetResponseField { name, values } => {
+                if r.costs.sent.head == 0 && response_fields::set(r, &name, &values) == SetField::Refused {
+                    let name = Text(&name);
+                    r.log(
+                        Level::Warn,
+                        format_args!("js: the field \"{name}\" of the response is left to the server"),
+                    );
+                }
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    fn outcome(&self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
+        match outcome {
+            Outcome::Value(value) => Ok(Progress::Done(value)),
+            Outcome::Exception(exception) => {
+                self.counters.exceptions.add(1);
+                if !exception.limit.is_empty() {
+                    self.counters.limits.add(1);
+                }
+                r.log(Level::Error, format_args!("js exception: {}", ExceptionText(&exception)));
+                Err(Failed { status: 500 })
+            }
+            Outcome::NotStarted(reason) => {
+                let function = self.call.function();
+                let connection = &self.call.contexts().connection;
+                match connection.load_error(self.call.set().id) {
+                    Some(error) => {
+                        let error = LoadErrorText(&error);
+                        r.log(Level::Error, format_args!("js: \"{function}\" cannot be called, {error}"));
+                    }
+                    None => {
+                        r.log(Level::Error, format_args!("js: \"{function}\" cannot be called, {reason}"))
+                    }
+                }
+                Err(Failed { status: 500 })
+            }
+        }
+    }
+}
+
+fn unsupported(what: &str) -> OperationError {
+    OperationError::Error(format!("{what} is not supported here"))
+}
+
+/// Writes a line of a script into the error log of the request.
+pub(crate) fn log(r: &Request, level: LogLevel, message: &[u8]) {
+    let level = match level {
+        LogLevel::Debug => Level::Debug,
+        LogLevel::Info => Level::Info,
+        LogLevel::Warn => Level::Warn,
+        LogLevel::Error => Level::Error,
+    };
+    r.log(level, format_args!("js: {}", Text(message)));
+}
+
+/// Logs and counts a failure.
+fn fail(r: &Request, function: &str, counters: &Counters, failure: &CallFailure) -> Failed {
+    match failure {
+        CallFailure::NoProcess => {
+            r.log(Level::Error, format_args!("js: no script process for \"{function}\" in time"));
+            Failed { status: 503 }
+        }
+        CallFailure::Lost(Some(overrun)) => {
+            counters.limits.add(1);
+            let tw_script::Overrun { file, line, .. } = &**overrun;
+            r.log(
+                Level::Error,
+                format_args!(
+                    "js: \"{function}\" ({file}:{line}) has exceeded js_timeout, its script process was ended"
+                ),
+            );
+            Failed { status: 500 }
+        }
+        CallFailure::Lost(None) => {
+            r.log(Level::Error, format_args!("js: the script process of \"{function}\" has ended"));
+            Failed { status: 500 }
+        }
+        CallFailure::Flooded => {
+            r.log(Level::Error, format_args!("js: \"{function}\" has sent too much at once"));
+            Failed { status: 500 }
+        }
+        CallFailure::Send(error) => {
+            r.log(Level::Error, format_args!("js: \"{function}\" cannot be called: {error}"));
+            Failed { status: 500 }
+        }
+    }
+}
+
+/// Exception with its place, for the error log.
+struct ExceptionText<'a>(&'a Exception);
+
+impl std::fmt::Display for ExceptionText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Exception { message, function, file, line, .. } = self.0;
+        write!(f, "{}", Text(message.as_bytes()))?;
+        if !file.is_empty() {
+            let function = if function.is_empty() { "<anonymous>" } else { function };
+            write!(f, " at {} ({}:{line})", Text(function.as_bytes()), Text(file.as_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reason why modules cannot be used, for the error log.
+pub(crate) struct LoadErrorText<'a>(pub(crate) &'a LoadError);
+
+impl std::fmt::Display for LoadErrorText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            LoadError::MissingImport { referrer, specifier } => {
+                write!(
+                    f,
+                    "module \"{}\" is not found in {}",
+                    Text(specifier.as_bytes()),
+                    Text(referrer.as_bytes())
+                )
+            }
+            LoadError::Exception { file, line, column, message } => {
+                write!(f, "{} in {}:{line}:{column}", Text(message.as_bytes()), Text(file.as_bytes()))
+            }
+        }
+    }
+}
