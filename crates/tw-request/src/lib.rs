@@ -10,7 +10,8 @@
 //! plan           handlers and settings of a location
 //! generation     a configuration: plans, servers, groups
 //! ```
-//! `tw-server` has what serves requests: connections, routing, files, proxy and cache.
+//! What serves requests is above: phases (`tw-phases`), the cache (`tw-http-cache`), the proxy (`tw-proxy`), connections
+//! (`tw-http-versions`).
 
 mod access_check;
 pub mod alpn;

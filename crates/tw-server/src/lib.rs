@@ -1,6 +1,7 @@
-//! HTTP on the loops: what its block of the configuration becomes, and how requests are served.
+//! HTTP on the loops: what its block of the configuration becomes, and what knows all parts of HTTP.
 //!
-//! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops.
+//! [`load`] turns a configuration into plans; [`http`] has the state of a loop and the begin of connections. Requests are served by the
+//! crates below.
 
 pub mod http;
 pub mod limits;
