@@ -254,8 +254,7 @@ impl EntrySearch<'_> {
     // DIFF(nginx): the path is checked once a second, not for each hit.
     /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
     async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>, known: &IndexEntry) -> bool {
-        if entry.address.is_some() {
-            // Nobody but the cache removes records.
+        if !wanted.cache.zone.store.is_open_to_others(entry.address) {
             return true;
         }
         let now = tw_rt::clock::now();

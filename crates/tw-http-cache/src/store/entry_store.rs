@@ -87,6 +87,21 @@ impl EntryStore {
         self.segments.as_ref().map_or(0, SegmentStore::bytes_on_disk)
     }
 
+    /// Returns true if others than the cache may remove the entry with this address from the disk. Nobody but the cache removes records.
+    pub(crate) fn is_open_to_others(&self, address: Option<SegmentAddress>) -> bool {
+        address.is_none()
+    }
+
+    /// Returns false if an entry with this address is in a segment that does not exist.
+    pub(crate) fn has_place(&self, address: Option<SegmentAddress>) -> bool {
+        address.is_none_or(|address| self.has_segment(address.segment))
+    }
+
+    /// Bytes that the disk gets back when these entries are removed: those of files. The bytes of records come back with their segment.
+    pub(crate) fn freed_bytes(&self, gone: &[RemovedEntry]) -> u64 {
+        gone.iter().filter(|gone| gone.address.is_none()).map(|gone| gone.size).sum()
+    }
+
     /// Returns true if there is a segment with this number.
     pub(crate) fn has_segment(&self, number: u32) -> bool {
         self.segments.as_ref().is_some_and(|segments| segments.has(number))

@@ -220,10 +220,9 @@ impl CacheMaintenance {
             };
             // Of a file and a segment the one that is older goes first.
             let progress = self.cache.zone.store.evict_files(index, what, excess, now(), &mut gone);
-            let is_file = |gone: &&RemovedEntry| gone.address.is_none();
-            let files: u64 = gone.iter().filter(is_file).map(|gone| gone.size).sum();
-            lacking = lacking.saturating_sub(files);
-            if files == 0 && self.cache.zone.store.frees_segment(index, excess) {
+            let of_files = self.cache.zone.store.freed_bytes(&gone);
+            lacking = lacking.saturating_sub(of_files);
+            if of_files == 0 && self.cache.zone.store.frees_segment(index, excess) {
                 let freed = self.free_segment().await;
                 lacking = lacking.saturating_sub(freed);
                 counts.evicted.add(gone.len() as u64);

@@ -78,7 +78,7 @@ impl CacheMaintenance {
                         break;
                     }
                 },
-                SnapshotStep::Entry(entry) if !self.has_segment_of(&entry) => {}
+                SnapshotStep::Entry(entry) if !self.has_place_of(&entry) => {}
                 SnapshotStep::Entry(entry) => match held.index.restore(&entry, now) {
                     RestoreOutcome::Full => break,
                     RestoreOutcome::Known => {}
@@ -104,10 +104,9 @@ impl CacheMaintenance {
         }
     }
 
-    /// Returns false if the record of an entry is in a segment that does not exist.
-    fn has_segment_of(&self, entry: &SnapshotEntry) -> bool {
-        let address = Location::from_bits(entry.location).address();
-        address.is_none_or(|address| self.cache.zone.store.has_segment(address.segment))
+    /// Returns false if an entry is in a segment that does not exist.
+    fn has_place_of(&self, entry: &SnapshotEntry) -> bool {
+        self.cache.zone.store.has_place(Location::from_bits(entry.location).address())
     }
 
     /// Reads up to `len` bytes; fewer at the end of the file.
@@ -138,8 +137,9 @@ impl CacheMaintenance {
         let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
         loop {
             let progress = held.index.unseen(&mut cursor, &mut unseen);
-            for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
-                let removals = self.cache.zone.store.removals();
+            let store = &self.cache.zone.store;
+            for entry in unseen.drain(..).filter(|entry| store.is_open_to_others(entry.address)) {
+                let removals = store.removals();
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {
