@@ -179,7 +179,7 @@ impl State {
                 self.ask(ctx, Operation::VariableValue { variable, value, subject, name: name.clone() })?;
         }
         match reply {
-            Reply::Value(value) => Ok(value.map(tw_script::ByteBuf::into_vec)),
+            Reply::Value(value) => Ok(value.map(ByteBuf::into_vec)),
             _ => Ok(None),
         }
     }

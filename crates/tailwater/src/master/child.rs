@@ -72,7 +72,7 @@ pub(super) struct Child {
     talk: MessageRate,
     /// Knowledge of other worker processes.
     pub(super) links: ToldProcesses,
-    /// Its script processes, which end with it.
+    /// Script processes, which end with the worker process.
     pub(super) scripts: ScriptProcesses,
     /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
