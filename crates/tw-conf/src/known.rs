@@ -283,10 +283,10 @@ mod tests {
                 "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them",
             ),
             (
-                "js_import a.js;",
+                "js_preload_object a from b;",
                 SERVER,
-                "directive \"js_import\" (ngx_http_js_module) is not supported by this version of Tailwater",
-                "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it",
+                "directive \"js_preload_object\" (ngx_http_js_module) is not supported by this version of Tailwater",
+                "scripts run by \"js_content\", \"js_access\", \"js_set\" and filters: docs/scripting.md has all directives",
             ),
             ("ROOT a;", HTTP, "unknown directive \"ROOT\"", "did you mean \"root\"?"),
             (

@@ -92,7 +92,7 @@ impl Common {
             let notice = ConfError::new("\"js_engine njs\": scripts run on QuickJS").at(span);
             cx.report(ConfError { level: Level::Notice, ..notice });
         }
-        if let Some(span) = raw.context_reuse_max_size {
+        if let Some(span) = raw.context_reuse_max_size_span {
             let notice = ConfError::new(
                 "\"js_context_reuse_max_size\" has no effect: \"js_memory\" limits every context",
             )

@@ -319,10 +319,7 @@ impl Connection {
                     }
                     continue;
                 }
-                Ok(Woken::Silent) => {
-                    process_links::report_silent(self.pid);
-                    break io::ErrorKind::TimedOut.into();
-                }
+                Ok(Woken::Silent) => break io::ErrorKind::TimedOut.into(),
                 Err(error) => break error,
             }
             let mut taken = 0;
@@ -350,7 +347,11 @@ impl Connection {
                 Err(error) => break error,
             }
         };
-        self.close(overrun, &error);
+        // A process that has closed its socket ends by itself. Another one may be under the control of an attacker.
+        if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionAborted) {
+            process_links::report_silent(self.pid);
+        }
+        self.close(overrun);
     }
 
     /// Hands the messages that have arrived to their calls.
@@ -438,7 +439,7 @@ impl Connection {
     }
 
     /// Tells every call that the process is gone.
-    fn close(&self, overrun: Option<Overrun>, _error: &io::Error) {
+    fn close(&self, overrun: Option<Overrun>) {
         self.is_closed.set(true);
         let mut overrun = overrun.map(Box::new);
         let calls = std::mem::take(&mut *self.calls.borrow_mut());

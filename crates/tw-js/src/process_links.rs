@@ -57,7 +57,7 @@ pub(crate) fn poll_link(event_loop: usize, cx: &mut Context<'_>) -> Poll<ScriptL
     Poll::Pending
 }
 
-/// Reports a process that does not answer: the master ends it.
+/// Reports a process that does not answer, or says something invalid: the master ends it.
 pub(crate) fn report_silent(pid: u32) {
     LINKS.lock().silent.push(pid);
     if let Some(wake) = wake() {

@@ -27,8 +27,9 @@ pub struct Raw {
     pub(crate) old_engine: Option<Span>,
     pub(crate) engine: Setting<()>,
     pub(crate) context_reuse: Setting<u64>,
+    pub(crate) context_reuse_max_size: Setting<u64>,
     /// Place of `js_context_reuse_max_size`.
-    pub(crate) context_reuse_max_size: Option<Span>,
+    pub(crate) context_reuse_max_size_span: Option<Span>,
     pub(crate) timeout: Setting<Duration>,
     pub(crate) memory: Setting<u64>,
     pub(crate) processes: Setting<u64>,
@@ -130,8 +131,8 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("0.9.5 of njs")
         .doc("Has no effect: js_memory limits the memory of every context.")
         .set(|raw, node, _| {
-            raw.context_reuse_max_size = Some(node.span);
-            Setting::<u64>::default().set_size(node)
+            raw.context_reuse_max_size_span = Some(node.span);
+            raw.context_reuse_max_size.set_size(node)
         }),
     record::time("js_timeout", ALL)
         .default("100ms")
