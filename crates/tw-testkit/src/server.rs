@@ -177,8 +177,8 @@ impl Builder {
         let group = self.spawn(&site, stdout?, stderr?)?;
         let mut server = Server { group, site };
         server.wait_for_ports()?;
-        // nginx has no such threads, and a daemon is not a child of this process.
-        if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off {
+        // nginx has no such threads, a daemon is not a child of this process, and another program decides when it starts the server.
+        if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off && self.by.is_empty() {
             server.wait_for_loop()?;
         }
         Ok(server)

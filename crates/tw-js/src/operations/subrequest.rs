@@ -65,6 +65,10 @@ impl Subrequests {
                 .map_err(|refused| refuse(r, &refused.to_string()))?;
             return Ok(Some(Reply::Done));
         }
+        if r.is_subrequest() {
+            // Each subrequest is polled by its parent: a chain of them would take the stack of the loop.
+            return Err(refuse(r, "subrequest can only be created for the primary request"));
+        }
         if self.running.len() >= RUNNING_MAX {
             return Err(OperationError::Error(format!("more than {RUNNING_MAX} subrequests at once")));
         }

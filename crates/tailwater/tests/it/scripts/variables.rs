@@ -42,7 +42,7 @@ fn script_variable_is_computed_before_each_kind_of_reader() {
     assert_eq!(get(&server, "/header").field("X-Name"), Some("n7"));
     assert_eq!(page(&server, "/root"), (200, "content".to_owned()));
     assert_eq!(get(&server, "/log").status, 201);
-    assert_eq!(server.log("script.log", 1).unwrap(), ["n4 status 201 <->"]);
+    assert_eq!(server.log("logs/script.log", 1).unwrap(), ["n4 status 201 <->"]);
     server.wait_error_log("no value").unwrap();
 }
 
