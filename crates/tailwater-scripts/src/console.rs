@@ -28,7 +28,7 @@ impl Link for Terminal {
     fn send(&self, message: &ProcessMessage) -> Result<(), FrameError> {
         if let ProcessMessage::Effect { effect: Effect::Log { message, .. }, .. } = message {
             let mut out = std::io::stdout().lock();
-            // Nobody can be told that the output is closed.
+            // A closed output can be reported to nobody.
             let _ = out.write_all(message).and_then(|()| out.write_all(b"\n"));
         }
         Ok(())

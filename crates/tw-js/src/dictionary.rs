@@ -252,7 +252,7 @@ impl Table {
                 if self.used - old + size <= settings.size {
                     break;
                 }
-                // Those that would expire next.
+                // The entries that would expire next.
                 let Some(next) =
                     self.by_expiry.iter().map(|(_, next)| next).find(|next| ***next != *key).cloned()
                 else {

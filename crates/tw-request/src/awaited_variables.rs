@@ -26,7 +26,7 @@ impl Handler for AwaitedVariables {
         }))
     }
 
-    // It lets nobody in.
+    // The handler only computes variables, and lets nobody in.
     fn access_purpose(&self) -> AccessPurpose {
         AccessPurpose::Protection
     }

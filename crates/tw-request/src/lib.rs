@@ -10,7 +10,7 @@
 //! plan           handlers and settings of a location
 //! generation     a configuration: plans, servers, groups
 //! ```
-//! What serves requests is above: phases (`tw-phases`), the cache (`tw-http-cache`), the proxy (`tw-proxy`), connections
+//! The crates that serve requests are above: phases (`tw-phases`), the cache (`tw-http-cache`), the proxy (`tw-proxy`), connections
 //! (`tw-http-versions`).
 
 mod access_check;

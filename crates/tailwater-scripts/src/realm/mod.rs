@@ -280,7 +280,7 @@ impl Realm {
             return false;
         }
         if self.state.has_exit_callbacks.replace(false) {
-            // Nobody hears of an exception, because the request has ended; the context is not used again.
+            // An exception reaches nobody: the request has ended, and its context is not used again.
             let result = self.run(0, |ctx, state| state.core_function(ctx, "exit")?.call(()));
             if result.is_err() {
                 return false;

@@ -5,8 +5,8 @@
 //! missing ─ spawn ─► running ─ ends ─► missing      again at once, or later if it has lived for too short a time
 //!                       └─ WorkerReply::ScriptsHang ─ KILL ─► ends
 //! ```
-//! They end with the worker process, whose end closes their sockets. A set of them replaces another one when a reload changes their
-//! number or that of the loops: those of the old set end when the loops have closed their sockets.
+//! Script processes end with the worker process, whose end closes their sockets. A set of them replaces another one when a reload changes
+//! their number or that of the loops: those of the old set end when the loops have closed their sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -238,7 +238,7 @@ impl Drop for ScriptProcesses {
 
 /// Ends a process, which has not been waited for.
 fn end(pid: Pid) {
-    // It may have ended; its number is not used again before it is waited for.
+    // The process may have ended; its number is not used again before it is waited for.
     let _ = kill_process(pid, Signal::KILL);
 }
 
