@@ -71,7 +71,10 @@ fn body_filter_gets_every_piece() {
         loop {
             match host.receive() {
                 Some(ProcessMessage::Effect { effect, .. }) => effects.push(effect),
-                Some(ProcessMessage::Handled { call: of }) if of == call => return effects,
+                Some(ProcessMessage::Handled { call: of }) if of == call => return (effects, None),
+                Some(ProcessMessage::Done { call: of, outcome }) if of == call => {
+                    return (effects, Some(outcome));
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -82,11 +85,12 @@ fn body_filter_gets_every_piece() {
         is_flushed: None,
     };
     let call = host.start(CallKind::BodyFilter, "test.f", 5, request());
-    assert_eq!(piece(&mut host, call, "ab", false), [sent("AB", Some(false))]);
-    assert_eq!(piece(&mut host, call, "", true), [sent("", Some(true)), sent("2", Some(true))]);
-    assert_eq!(host.receive(), Some(ProcessMessage::Done { call, outcome: Outcome::Value(None) }));
+    assert_eq!(piece(&mut host, call, "ab", false), (vec![sent("AB", Some(false))], None));
+    // The end of the call is the answer to the last piece.
+    let last = vec![sent("", Some(true)), sent("2", Some(true))];
+    assert_eq!(piece(&mut host, call, "", true), (last, Some(Outcome::Value(None))));
     let call = host.start(CallKind::BodyBufferFilter, "test.g", 6, request());
-    assert_eq!(piece(&mut host, call, "ab", false), [sent("true", None), Effect::FilterDone]);
+    assert_eq!(piece(&mut host, call, "ab", false), (vec![sent("true", None), Effect::FilterDone], None));
     host.send(&HostMessage::Cancel { call });
     assert_eq!(
         host.content("test.missing").exception().message,
