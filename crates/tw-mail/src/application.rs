@@ -34,9 +34,15 @@ impl Application for MailLoop {
 
     // An `async fn` would hold the connection beside the session for as long as the session lasts.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> {
-        let AcceptedConnection { id, transport, peer, listen, .. } = connection;
+        let AcceptedConnection { id, transport, peer, listen, passed } = connection;
         let client = Client::new(id, peer, listen, self);
-        phases::run(client.map(|client| MailSession::new(client, transport)))
+        phases::run(client.map(|client| {
+            let mut session = MailSession::new(client, transport);
+            if let Some(passed) = passed {
+                session.take_passed(*passed);
+            }
+            session
+        }))
     }
 
     // Mail has no datagrams.

@@ -70,9 +70,9 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     let client = s.client.clone();
     let server = client.server();
     let plan = &server.plan;
-    let mut early = Vec::new();
+    let mut early = std::mem::take(&mut s.early);
     if client.sends_proxy_header {
-        early = post_accept(s).await?;
+        early = post_accept(s, early).await?;
     }
     run_checks(&plan.post_accept, s)?;
     run_checks(&plan.access, s)?;
@@ -88,7 +88,7 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     {
         return Err(gone(s, failure));
     }
-    let mut input = Input::new(server.dialogue.buffer_size.max(INPUT_MIN));
+    let mut input = Input::new(server.dialogue.buffer_size.max(INPUT_MIN).max(early.len()));
     input.push(&early);
     if server.dialogue.methods.need_challenge() {
         s.login.salt = salt(&server.settings.name);
@@ -178,12 +178,12 @@ fn salt(name: &[u8]) -> String {
     format!("<{number}.{}@{}>", tw_rt::clock::unix().secs, String::from_utf8_lossy(name))
 }
 
-/// Reads the PROXY protocol header, and returns the bytes behind it.
-async fn post_accept(s: &mut MailSession) -> Result<Vec<u8>, SessionStatus> {
+/// Reads the PROXY protocol header, of which `early` was read already, and returns the bytes behind it.
+async fn post_accept(s: &mut MailSession, early: Vec<u8>) -> Result<Vec<u8>, SessionStatus> {
     s.action.set("reading PROXY protocol");
     let timeout = s.server().settings.timeout;
     let Some(Transport::Plain(socket)) = &s.transport else { return Err(SessionStatus::Internal) };
-    match read_proxy_header(&ProxyHost(s), socket, Vec::new(), timeout).await {
+    match read_proxy_header(&ProxyHost(s), socket, early, timeout).await {
         ProxyHeader::Accepted(rest) => Ok(rest),
         ProxyHeader::Absent => Err(SessionStatus::Left),
         ProxyHeader::Invalid => Err(SessionStatus::Handshake),

@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tw_connect::{AttemptFailure, AttemptPeer, AttemptingSession, PassedSession, UpstreamAttempt};
+use tw_core::event_loop::PassedConnection;
 use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
 use tw_core::session_meter::{ServerCounters, SessionMeter};
@@ -51,6 +52,8 @@ pub struct MailSession {
     pub received: u64,
     /// Bytes sent to the client.
     pub sent: u64,
+    /// Bytes of the client that were read before the session began.
+    pub(crate) early: Vec<u8>,
     /// End of the session.
     pub status: SessionStatus,
     /// Current action, for log lines.
@@ -133,6 +136,7 @@ impl MailSession {
             auth_server: Box::default(),
             received: 0,
             sent: 0,
+            early: Vec::new(),
             status: SessionStatus::Open,
             action: Cell::new(""),
             deadline: RefCell::new(Deadline::new()),
@@ -140,6 +144,21 @@ impl MailSession {
             local: OnceCell::new(),
             bindings: Bindings::default(),
             held: Vec::new(),
+        }
+    }
+
+    /// Takes over the facts about a connection that was passed on.
+    pub(crate) fn take_passed(&mut self, passed: PassedConnection) {
+        let PassedConnection { local, early, tls, proxy_header, .. } = passed;
+        if let (Some(header), false) = (proxy_header, self.client.sends_proxy_header) {
+            // The header of a connection that was passed on is set nowhere else, so this cannot fail.
+            let _ = self.client.proxy.set(header);
+        }
+        self.local = OnceCell::from(local);
+        self.received = early.len() as u64;
+        self.early = early;
+        if let Some(Ok(tls)) = tls.map(|tls| tls.downcast::<TlsInfo>()) {
+            self.client.set_tls(*tls);
         }
     }
 

@@ -71,6 +71,49 @@ fn session_over_tls_tells_the_auth_server() {
 }
 
 #[test]
+fn session_begins_on_a_connection_that_stream_has_passed() {
+    let backend = MailServer::imap();
+    let auth = AuthServer::accepting(backend.addr);
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    // The bytes of `port` are read before, the TLS of `port1` ends before, and those of `port4` are read after a PROXY protocol header.
+    let conf = format!(
+        "stream {{
+             {SSL}
+             server {{ listen 127.0.0.1:{{port}}; ssl_preread on; pass 127.0.0.1:{{port2}}; }}
+             server {{ listen 127.0.0.1:{{port1}} ssl; pass 127.0.0.1:{{port3}}; }}
+             server {{ listen 127.0.0.1:{{port4}} proxy_protocol; ssl_preread on; pass 127.0.0.1:{{port2}}; }}
+         }}
+         mail {{
+             {SSL} auth_http http://{}/; log_format one '$server_port $proxy_protocol_addr';
+             access_log logs/access.log one;
+             server {{ listen 127.0.0.1:{{port2}} ssl; protocol imap; }}
+             server {{ listen 127.0.0.1:{{port3}}; protocol imap; starttls on; }}
+         }}",
+        auth.addr
+    );
+    let server = server().certificate("one", &made).start(&conf).unwrap();
+    let config = authority.client(ALL_VERSIONS);
+    for (index, attempt) in [(0, "preread"), (1, "ended")] {
+        let mut client =
+            LineClient(Client::connect_tls(server.addr_of(index), &config, "localhost").unwrap());
+        client.gets("* OK IMAP4 ready");
+        client.asks("a1 STARTTLS", "a1 BAD invalid command");
+        client.asks("a2 LOGIN user secret", "a2 OK logged in");
+        assert_eq!(auth.requests().last().unwrap()["auth-ssl"], "on", "{attempt}");
+    }
+    let mut stream = TcpStream::connect(server.addr_of(4)).unwrap();
+    stream.write_all(b"PROXY TCP4 192.0.2.7 192.0.2.2 1 2\r\n").unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut secured = StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream);
+    assert_eq!(plain_line(&mut secured), "* OK IMAP4 ready");
+    drop(secured);
+    let lines = server.access_log(3).unwrap();
+    let port = server.addr_of(2).port();
+    assert!(lines.contains(&format!("{port} 192.0.2.7")), "{lines:?}");
+}
+
+#[test]
 fn alpn_of_the_protocol_is_accepted_only() {
     let auth = AuthServer::accepting(([127, 0, 0, 1], 1).into());
     let authority = Authority::new();
