@@ -6,7 +6,9 @@
 //! (`/proc/thread-self/schedstat`, 0.4 µs). The rest it slept inside the kernel: for a disk, for memory, for a lock.
 //!
 //! The kernel's number is compared with its value at the start of the turn. An earlier value serves as long as it
-//! cannot have grown by more than [`DOUBT`] since: a busy loop hardly reads it at all.
+//! cannot have grown by more than [`DOUBT`] since: a busy loop hardly reads it at all. A loop that rests between its turns does not
+//! know by itself how much of a rest was the wait for a processor. Where the last wake-ups waited for next to nothing, the next ones
+//! are taken to do so as well, up to [`SKIPS_MAX`] of them.
 //!
 //! Major page faults are read with a turn that was off its processor for long, which a fault may explain, and otherwise once in
 //! [`FAULTS_REFRESH`]: that costs a loop with little to do one system call less for each turn.
@@ -24,6 +26,10 @@ use tw_sys::usage;
 const SLIGHT: Duration = Duration::from_micros(100);
 /// Largest error of the time without a processor.
 const DOUBT: Duration = Duration::from_micros(200);
+/// Most wake-ups in a row that are not asked about. All of them together are expected to have waited for less than [`DOUBT`].
+const SKIPS_MAX: u32 = 15;
+/// After a longer rest the kernel is asked in any case: the machine may be busier than before, and the call costs nobody anything.
+const LONG_REST: Duration = Duration::from_millis(10);
 /// Largest age of the number of major page faults when a turn begins. Faults that were too short to be seen as time off the processor
 /// are counted after at most this long.
 const FAULTS_REFRESH: Duration = Duration::from_secs(1);
@@ -94,8 +100,12 @@ struct Meter {
     unread: Cell<Duration>,
     /// Time without a processor when it was last read.
     unserved: Cell<Duration>,
-    /// Largest amount by which that may have grown since.
+    /// Largest amount by which that may have grown since, apart from the skipped wake-ups.
     doubt: Cell<Duration>,
+    /// Wake-ups since then whose wait was not asked for.
+    skipped: Cell<u32>,
+    /// Number of wake-ups that may be skipped.
+    skips: Cell<u32>,
     /// Major page faults so far, and those of them that no turn has been charged with.
     faults: Cell<u64>,
     new_faults: Cell<u64>,
@@ -113,6 +123,8 @@ thread_local! {
             unread: Cell::new(Duration::ZERO),
             unserved: Cell::new(Duration::ZERO),
             doubt: Cell::new(Duration::MAX),
+            skipped: Cell::new(0),
+            skips: Cell::new(0),
             faults: Cell::new(0),
             new_faults: Cell::new(0),
             faults_read: Cell::new(None),
@@ -139,8 +151,11 @@ pub(crate) fn begin_turn(now: Instant) {
     METER.with(|meter| {
         // The wake-up may have waited for a processor.
         let rest = meter.ended.get().map_or(Duration::MAX, |ended| now.saturating_duration_since(ended));
-        meter.doubt(rest);
-        if meter.doubt.get() > DOUBT {
+        if meter.doubt.get().saturating_add(rest) <= DOUBT {
+            meter.doubt(rest);
+        } else if rest < LONG_REST && meter.skipped.get() < meter.skips.get() {
+            meter.skipped.set(meter.skipped.get() + 1);
+        } else {
             meter.read_unserved();
             let read = meter.faults_read.get();
             if read.is_none_or(|read| now.saturating_duration_since(read) >= FAULTS_REFRESH) {
@@ -198,10 +213,18 @@ impl Meter {
             preadv2(fd, &mut buffers, 0, ReadWriteFlags::HIPRI).ok()
         });
         if let Some(ns) = read.and_then(|n| unserved_ns(text.get(..n)?)) {
-            self.unserved.set(Duration::from_nanos(ns));
+            let unserved = Duration::from_nanos(ns);
+            let growth = unserved.saturating_sub(self.unserved.replace(unserved));
+            self.skips.set(next_skips(self.skips.get(), self.skipped.take(), growth));
             self.doubt.set(Duration::ZERO);
         }
     }
+}
+
+/// Number of wake-ups that may be skipped after a read. `growth` is the time without a processor since the read before, in which
+/// `skipped` wake-ups were not asked about; one was.
+fn next_skips(skips: u32, skipped: u32, growth: Duration) -> u32 {
+    if growth / (skipped + 1) < DOUBT / (SKIPS_MAX + 1) { (skips * 2 + 1).min(SKIPS_MAX) } else { 0 }
 }
 
 /// The second number of `schedstat` (sched-stats.rst of Linux): nanoseconds spent waiting on a run queue.
@@ -245,6 +268,47 @@ mod tests {
         assert_eq!(unserved_ns(b"0 0 0\n"), Some(0));
         assert_eq!(unserved_ns(b""), None);
         assert_eq!(unserved_ns(b"1 x"), None);
+    }
+
+    #[test]
+    fn wake_ups_are_skipped_while_they_wait_for_next_to_nothing() {
+        let us = Duration::from_micros;
+        let mut skips = 0;
+        let mut reads = Vec::new();
+        for _ in 0..5 {
+            skips = next_skips(skips, skips, us(12) * skips);
+            reads.push(skips);
+        }
+        assert_eq!(reads, [1, 3, 7, 15, 15]);
+        assert_eq!(next_skips(15, 15, us(199)), 15);
+        assert_eq!(next_skips(15, 15, us(200)), 0);
+        assert_eq!(
+            next_skips(7, 0, us(13)),
+            0,
+            "a turn that had to wait for a processor shows a busy machine"
+        );
+    }
+
+    /// Short turns with short rests between them, as those of a server with little to do.
+    #[test]
+    fn loop_that_rests_between_turns_asks_for_few_of_its_wake_ups() {
+        let asked = || {
+            let turns = || {
+                attach();
+                (0..200)
+                    .filter(|_| {
+                        begin_turn(Instant::now());
+                        let is_asked = METER.with(|meter| meter.skipped.get() == 0);
+                        end_turn(Instant::now(), Duration::from_micros(20));
+                        thread::sleep(MS);
+                        is_asked
+                    })
+                    .count()
+            };
+            thread::spawn(turns).join().unwrap()
+        };
+        // On a busy machine the kernel has to be asked more often.
+        assert!((0..50).any(|_| asked() < 100));
     }
 
     /// The parts of a turn in which a fresh thread does this.
