@@ -38,7 +38,6 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("h2_priority", "Priorities of RFC 7540, which RFC 9113 has deprecated."),
     ("h2_proxy_request_buffering", "As `h2_fastcgi_request_buffering`."),
-    ("h2_server_tokens", "It expects `nginx` in the `Server` field."),
     (
         "h3_congestion_ack",
         "The client of the suite acknowledges nothing for a while, so the server sends the session tickets again (RFC 9002, section 6.2.4; nginx sends `PING`). The client has deleted what it has read of them, and ends because the copy differs. With a client that ignores the copy, it passes.",
@@ -60,7 +59,6 @@ const REASONS: &[(&str, &str)] = &[
         "h3_proxy_max_temp_file_size",
         "As `h3_congestion_ack`. With a client that ignores the copy, 2 checks fail, because it does not know that a server may update its keys (RFC 9001, section 6).",
     ),
-    ("h3_server_tokens", "It expects `nginx` in the `Server` field."),
     (
         "http_resolver",
         "A name of more than 255 bytes is invalid; if the first name server cannot answer, the next one is queried.",
@@ -119,7 +117,6 @@ const REASONS: &[(&str, &str)] = &[
         "proxy_upgrade",
         "A 101 without an upgrade request becomes a 502 with an error page; nginx passes it on.",
     ),
-    ("server_tokens", "It expects `nginx` in the `Server` field. It passes with `tailwater` instead."),
     (
         "quic_retry",
         "A token that cannot be decrypted is as none: the client gets a new `Retry` (RFC 9000, section 8.1.3). nginx ends the handshake, so a client with a token of another server or of an earlier key could not connect.",
@@ -128,7 +125,6 @@ const REASONS: &[(&str, &str)] = &[
         "slice",
         "If the second slice is wrong, the client has already received the first one; nginx has sent nothing yet.",
     ),
-    ("mail_error_log", "It expects `nginx` in the log. It passes with `tailwater` instead."),
     ("ssl_cache_reload", "`ssl_object_cache_inheritable` has no effect."),
     ("ssl_certificate_perl", "Perl is not supported."),
     ("ssl_conf_command", "The commands `Certificate` and `PrivateKey` exist only in OpenSSL."),
@@ -137,7 +133,6 @@ const REASONS: &[(&str, &str)] = &[
     ("ssl_proxy_upgrade", "As `proxy_upgrade`."),
     ("ssl_store_keys", "OpenSSL key stores are not supported."),
     ("sub_filter_multi", "Not investigated: one check of buffers at the boundary of a match."),
-    ("stream_error_log", "It expects `nginx` in the log. It passes with `tailwater` instead."),
     (
         "tunnel_next_upstream",
         "It needs a network in which 240.0.0.1 does not respond. Otherwise nginx fails the same checks.",
