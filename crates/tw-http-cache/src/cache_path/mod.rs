@@ -16,8 +16,8 @@ use hedging::Hedging;
 pub use member_path::MemberPath;
 use member_path::RawMember;
 
-/// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
-const KEYS_MIN: u64 = 8 * 4096;
+/// The smallest `keys_zone` in bytes, as in nginx.
+const KEYS_MIN: u64 = 8192;
 /// Directory levels that a name may be spread over, and digits of the name that each may take.
 const LEVELS_MAX: usize = 3;
 
