@@ -10,7 +10,7 @@ use tw_script::{
 };
 
 use crate::link::Link;
-use crate::realm::Realm;
+use crate::realm::{EventResult, Realm};
 use crate::watch::Watch;
 
 tw_base::limits! {
@@ -97,12 +97,22 @@ impl Session {
         let call = event.call;
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.call.call == call) {
             waiting.events.push(event);
-        } else if self.with_realm(call, |realm| realm.handle_event(&event)) == Some(true) {
-            // An exception is the answer in place of the end of the piece: the host sends the last piece only once this is known.
-            self.collect(call);
-            if self.calls.contains_key(&call) {
+            return;
+        }
+        match self.with_realm(call, |realm| realm.handle_event(&event)) {
+            // The end of the call of a session is no answer to a piece: it may have crossed the piece.
+            Some(EventResult::HandledOfSession) => {
                 self.send(&ProcessMessage::Handled { call });
+                self.collect(call);
             }
+            // An exception is the answer in place of the end of the piece: the host sends the last piece only once this is known.
+            Some(EventResult::Handled | EventResult::Failed) => {
+                self.collect(call);
+                if self.calls.contains_key(&call) {
+                    self.send(&ProcessMessage::Handled { call });
+                }
+            }
+            Some(EventResult::NotRunning) | None => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! State of all protocols on one loop.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::{pending, poll_fn, ready};
 use std::pin::{Pin, pin};
@@ -49,6 +50,11 @@ impl LoopServices for AppServices {
         let Some(app) = self.0.upgrade() else { return Box::pin(ready(Err("no OCSP client".to_owned()))) };
         let client = LoopOcspClient { event_loop: app.http.event_loop().clone(), resolving: query.resolving };
         Box::pin(async move { client.query(&query.url, &query.der, query.size_max).await })
+    }
+
+    fn http(&self) -> Option<Rc<dyn Any>> {
+        let app = self.0.upgrade()?;
+        Some(app.http.event_loop().clone())
     }
 }
 

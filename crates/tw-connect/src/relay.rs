@@ -347,7 +347,9 @@ enum Progress {
 }
 
 impl RelaySide {
-    fn other(self) -> Self {
+    /// The other side.
+    #[must_use]
+    pub fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,
             Self::Server => Self::Client,

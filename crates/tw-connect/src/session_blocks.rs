@@ -182,6 +182,11 @@ impl<P: SessionProtocol> SessionBlocks<P> {
         built
     }
 
+    /// Variables of the configuration.
+    pub fn variables(&self) -> &VarTable<P::Session> {
+        &self.vars
+    }
+
     /// Slots of all variables. Unknown ones are mistakes, unless there are others that may be their cause.
     pub fn finish_variables(self, mistakes: &mut Mistakes) -> Slots<P::Session> {
         if mistakes.is_empty()

@@ -1,6 +1,7 @@
 //! Access checks on a session that work the same way in every protocol: access rules and limits on the number of
 //! connections.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tw_log::Level;
@@ -58,21 +59,34 @@ pub enum AccessRefusal {
 /// A check that ends the session, or a variable that could not be computed.
 pub fn run_checks<S: Session>(checks: &[Arc<dyn AccessCheck<S>>], s: &mut S) -> Result<(), AccessRefusal> {
     for check in checks {
-        let decision = check.check(s);
-        if s.bindings().take_eval_status() == EvalStatus::Failed {
-            return Err(AccessRefusal::NotComputed);
-        }
-        match decision {
-            AccessDecision::Pass => {}
-            AccessDecision::Granted => break,
-            AccessDecision::Forbidden(reason) => {
-                s.log(Level::Error, format_args!("{reason}"));
-                return Err(AccessRefusal::Forbidden);
-            }
-            AccessDecision::Refused { status, .. } => return Err(AccessRefusal::Refused(status)),
+        if run_check(&**check, s)?.is_break() {
+            break;
         }
     }
     Ok(())
+}
+
+/// Runs one check. `Break` means that it grants access. Never waits.
+///
+/// # Errors
+/// As [`run_checks`].
+pub fn run_check<S: Session>(
+    check: &dyn AccessCheck<S>,
+    s: &mut S,
+) -> Result<ControlFlow<()>, AccessRefusal> {
+    let decision = check.check(s);
+    if s.bindings().take_eval_status() == EvalStatus::Failed {
+        return Err(AccessRefusal::NotComputed);
+    }
+    match decision {
+        AccessDecision::Pass => Ok(ControlFlow::Continue(())),
+        AccessDecision::Granted => Ok(ControlFlow::Break(())),
+        AccessDecision::Forbidden(reason) => {
+            s.log(Level::Error, format_args!("{reason}"));
+            Err(AccessRefusal::Forbidden)
+        }
+        AccessDecision::Refused { status, .. } => Err(AccessRefusal::Refused(status)),
+    }
 }
 
 /// Plan to which modules of every protocol can add access checks.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word};
+use tw_connect::ConnectingProtocol;
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
-use tw_request::protocol::Resolve;
-use tw_request::request::Request;
+use tw_core::load::Resolve;
 use tw_server::http::acme::system_bundle;
 
 use crate::operations::fetch::FetchSettings;
@@ -58,7 +58,10 @@ impl FetchDirectives {
     }
 
     /// Settings of requests by these directives. Reads certificates.
-    pub(crate) fn settings(&self, cx: &mut Resolve<'_>) -> Result<Arc<FetchSettings>, ConfError> {
+    pub(crate) fn settings<P: ConnectingProtocol>(
+        &self,
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<Arc<FetchSettings>, ConfError> {
         let bundle = || {
             let path = system_bundle(cx)?;
             Some(Word { bytes: path.as_bytes().into(), span: Span::default(), quoted: false })
@@ -74,14 +77,18 @@ impl FetchDirectives {
             timeout: self.timeout,
             buffer_size: size(self.buffer_size),
             response_max: size(self.response_max),
-            verified,
-            unverified: self.tls(None, cx)?,
+            verified: Arc::new(verified),
+            unverified: Arc::new(self.tls(None, cx)?),
             verifies: self.verifies,
         }))
     }
 
     /// TLS that verifies servers by the authorities in a file, or does not verify them.
-    fn tls(&self, trusted: Option<Word>, cx: &mut Resolve<'_>) -> Result<TlsSettings<Request>, ConfError> {
+    fn tls<P: ConnectingProtocol>(
+        &self,
+        trusted: Option<Word>,
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<TlsSettings<P::Session>, ConfError> {
         let word = || Word { bytes: b"js_fetch".as_slice().into(), span: Span::default(), quoted: false };
         let place =
             Node { name: word(), args: Vec::new(), block: None, span: Span::default(), end: Span::default() };

@@ -1,9 +1,10 @@
 //! Scripts: module `js` (nginx: njs). The engine runs in script processes, which this crate talks to; it never links the engine.
 //!
 //! ```text
-//! raw, common      directives, modules and their sources       http_scripts   module of http
-//! content, access, filter, script_variable                     places in which a function is called
-//! request_call     one call for a request: operations are answered, effects applied
+//! raw, common, block_scripts       directives, modules and their sources
+//! http_scripts, stream_scripts     modules of http and stream
+//! content, access, filter, session_phase, session_filter, script_variable      places in which a function is called
+//! request_call, session_call       one call for a request or session: operations are answered, effects applied
 //! script_call      one call: sent, sent again if its process ends before it begins
 //! connection, loop_scripts, process_links                      sockets to script processes
 //! ```
@@ -11,6 +12,9 @@
 //! by the master; the loop waits for neither.
 
 mod access;
+mod block_scripts;
+mod block_variables;
+mod call_report;
 mod common;
 mod connection;
 mod content;
@@ -18,7 +22,9 @@ mod counters;
 mod dictionary;
 mod fetch_settings;
 mod filter;
+mod held_contexts;
 mod http_scripts;
+mod http_session;
 mod imports;
 mod limits;
 mod loop_scripts;
@@ -29,12 +35,19 @@ mod request_call;
 mod request_scripts;
 mod response_fields;
 mod script_call;
+mod script_session;
 mod script_set;
 mod script_variable;
 mod script_variables;
+mod session_call;
+mod session_filter;
+mod session_phase;
 mod set_of_plan;
 mod snapshot;
+mod stream_scripts;
+mod stream_session;
 
 pub use common::{SCRIPT_USE, ScriptUse};
 pub use http_scripts::HttpScripts;
 pub use process_links::{ScriptLink, hand_over, silence_fd, take_silent};
+pub use stream_scripts::StreamScripts;

@@ -11,6 +11,7 @@ use tw_rt::watch::Subject;
 
 use crate::connection::Connection;
 use crate::process_links;
+use crate::script_set::are_there_scripts;
 
 tw_base::limits! {
     /// Limits of this file.
@@ -53,7 +54,14 @@ impl LoopScripts {
     /// Takes over links, and runs their connections.
     async fn take_links(self: Rc<Self>, worker: usize) {
         loop {
-            let link = poll_fn(|cx| process_links::poll_link(worker, cx)).await;
+            let link = poll_fn(|cx| {
+                let link = process_links::poll_link(worker, cx);
+                if link.is_pending() && !are_there_scripts() {
+                    self.retire_all();
+                }
+                link
+            })
+            .await;
             let connection = Connection::new(link, worker);
             self.add(connection.clone());
             let subject = Subject { kind: "script process", id: connection.pid.into() };
@@ -65,6 +73,11 @@ impl LoopScripts {
                 }
             }));
         }
+    }
+
+    /// Closes all connections that have no call, and the others at the end of their calls.
+    fn retire_all(&self) {
+        self.connections.take().iter().for_each(|connection| connection.retire());
     }
 
     /// The connection with the fewest calls.

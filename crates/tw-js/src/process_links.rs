@@ -13,6 +13,8 @@ use std::task::{Context, Poll, Waker};
 use rustix::event::{EventfdFlags, eventfd};
 use tw_base::FatalMutex;
 
+use crate::script_set::are_there_scripts;
+
 /// Socket to a script process.
 #[derive(Debug)]
 pub struct ScriptLink {
@@ -36,11 +38,27 @@ struct Links {
 static LINKS: FatalMutex<Links> =
     FatalMutex::new(Links { handed: Vec::new(), waiting: Vec::new(), silent: Vec::new() });
 
-/// Hands a link over to its loop. Links of earlier sets that no loop has taken are closed.
+/// Hands a link over to its loop. Links of earlier sets that no loop has taken are closed, and so is this one if no configuration has scripts
+/// any more.
 pub fn hand_over(link: ScriptLink) {
+    if are_there_scripts() {
+        keep(link);
+    }
+}
+
+fn keep(link: ScriptLink) {
     let mut links = LINKS.lock();
     links.handed.retain(|known| known.set >= link.set);
     links.handed.push(link);
+    let waiting = std::mem::take(&mut links.waiting);
+    drop(links);
+    waiting.into_iter().for_each(|(_, waker)| waker.wake());
+}
+
+/// Closes links that no loop has taken, and wakes the loops: no configuration has scripts any more.
+pub(crate) fn release() {
+    let mut links = LINKS.lock();
+    links.handed.clear();
     let waiting = std::mem::take(&mut links.waiting);
     drop(links);
     waiting.into_iter().for_each(|(_, waker)| waker.wake());
@@ -104,11 +122,11 @@ mod tests {
     #[test]
     fn links_reach_their_loop_unless_a_later_set_replaces_them() {
         assert_eq!(next(0), None);
-        hand_over(link(1, 10, 0));
-        hand_over(link(1, 11, 1));
-        hand_over(link(1, 12, 0));
+        keep(link(1, 10, 0));
+        keep(link(1, 11, 1));
+        keep(link(1, 12, 0));
         assert_eq!((next(1), next(1), next(0)), (Some(11), None, Some(10)));
-        hand_over(link(2, 20, 1));
+        keep(link(2, 20, 1));
         assert_eq!((next(0), next(1)), (None, Some(20)), "the other link of the first set is closed");
         report_silent(10);
         assert_eq!((take_silent(), take_silent()), (vec![10], vec![]));

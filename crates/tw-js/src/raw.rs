@@ -13,10 +13,10 @@ use crate::dictionary::DictionarySettings;
 
 /// Blocks of settings that inner blocks inherit.
 const ALL: u32 = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
-/// Blocks of http with settings of `ngx.fetch()`.
-const FETCHING: u32 = HTTP | SERVER | LOCATION;
 /// Blocks of http whose requests a function sees.
 const REQUESTS: u32 = LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT;
+/// Blocks of stream whose sessions a function sees.
+const SESSIONS: u32 = STREAM | STREAM_SERVER;
 
 /// Directives as written in one block.
 #[derive(Default)]
@@ -42,6 +42,8 @@ pub struct Raw {
     pub(crate) access: Setting<Word>,
     pub(crate) header_filter: Setting<Word>,
     pub(crate) body_filter: Setting<RawBodyFilter>,
+    pub(crate) preread: Setting<Word>,
+    pub(crate) filter: Setting<Word>,
 }
 
 /// `js_fetch_*`
@@ -187,41 +189,41 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         raw.dictionaries.push(RawDictionary::read(node)?);
         Ok(())
     }),
-    record::time("js_fetch_timeout", FETCHING)
+    record::time("js_fetch_timeout", ALL)
         .default("60s")
         .since("0.7.4 of njs")
         .doc("Time of each wait of a request of ngx.fetch(); the whole request takes at most ten times as long.")
         .set(|raw, node, _| raw.fetch.timeout.set_msec(node)),
-    record::size("js_fetch_buffer_size", FETCHING)
+    record::size("js_fetch_buffer_size", ALL)
         .default("16k")
         .since("0.7.4 of njs")
         .doc("Largest head of a response to ngx.fetch().")
         .set(|raw, node, _| raw.fetch.buffer_size.set_size(node)),
-    record::size("js_fetch_max_response_buffer_size", FETCHING)
+    record::size("js_fetch_max_response_buffer_size", ALL)
         .default("1m")
         .since("0.7.4 of njs")
         .doc("Largest body of a response to ngx.fetch().")
         .set(|raw, node, _| raw.fetch.response_max.set_size(node)),
-    record::flag("js_fetch_verify", FETCHING)
+    record::flag("js_fetch_verify", ALL)
         .default("on")
         .since("0.7.4 of njs")
         .doc("Verifies the certificates of servers of ngx.fetch().")
         .set(|raw, node, _| raw.fetch.verify.set_flag(node)),
-    record::number("js_fetch_verify_depth", FETCHING)
+    record::number("js_fetch_verify_depth", ALL)
         .default("100")
         .since("0.7.0 of njs")
         .doc("Certificates between that of a server of ngx.fetch() and that of an authority, at most.")
         .set(|raw, node, _| raw.fetch.verify_depth.set_with(node, |node| node.number())),
-    record::new("js_fetch_trusted_certificate", "file", FETCHING, Args::exact(1))
+    record::new("js_fetch_trusted_certificate", "file", ALL, Args::exact(1))
         .since("0.7.0 of njs")
         .doc("Certificates of authorities for servers of ngx.fetch(); by default those of the system.")
         .set(|raw, node, _| raw.fetch.trusted_certificate.set_once(node, node.arg(0)?.clone())),
-    record::new("js_fetch_protocols", "[TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", FETCHING, Args::at_least(1))
+    record::new("js_fetch_protocols", "[TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", ALL, Args::at_least(1))
         .default("TLSv1.2 TLSv1.3")
         .since("0.7.0 of njs")
         .doc("Versions of TLS for servers of ngx.fetch().")
         .set(|raw, node, _| raw.fetch.protocols.set_once(node, node.args.clone())),
-    record::new("js_fetch_ciphers", "ciphers", FETCHING, Args::exact(1))
+    record::new("js_fetch_ciphers", "ciphers", ALL, Args::exact(1))
         .since("0.7.0 of njs")
         .doc("Ciphers for servers of ngx.fetch(), with the names of OpenSSL.")
         .set(|raw, node, _| raw.fetch.ciphers.set_once(node, node.arg(0)?.clone())),
@@ -229,10 +231,18 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("0.2.0 of njs")
         .doc("A function answers.")
         .set(|raw, node, _| raw.content.set_once(node, node.arg(0)?.clone())),
-    record::new("js_access", "function", REQUESTS, Args::exact(1))
-        .since("0.9.9 of njs")
-        .doc("A function decides whether a request may go on.")
+    record::new("js_access", "function", REQUESTS | SESSIONS, Args::exact(1))
+        .since("0.4.0 of njs, in http 0.9.9")
+        .doc("A function decides whether a request or session may go on.")
         .set(|raw, node, _| raw.access.set_once(node, node.arg(0)?.clone())),
+    record::new("js_preread", "function", SESSIONS, Args::exact(1))
+        .since("0.4.0 of njs")
+        .doc("A function looks at the first bytes of a client, and decides whether its session may go on.")
+        .set(|raw, node, _| raw.preread.set_once(node, node.arg(0)?.clone())),
+    record::new("js_filter", "function", SESSIONS, Args::exact(1))
+        .since("0.4.0 of njs")
+        .doc("A function changes the bytes of sessions, in both directions.")
+        .set(|raw, node, _| raw.filter.set_once(node, node.arg(0)?.clone())),
     record::new("js_header_filter", "function", REQUESTS, Args::exact(1))
         .since("0.5.1 of njs")
         .doc("A function changes the head of responses.")

@@ -12,10 +12,10 @@ use tw_log::{Level, Text};
 use tw_request::plan::LocalFuture;
 use tw_request::request::Request;
 use tw_script::{
-    ByteBuf, CallKind, Effect, Exception, LoadError, LogLevel, Operation, OperationError, Outcome, Reply,
-    Snapshot, Subject, Token,
+    ByteBuf, CallKind, Effect, Operation, OperationError, Outcome, Reply, Snapshot, Subject, Token,
 };
 
+use crate::call_report::{self, fail};
 use crate::counters::Counters;
 use crate::loop_scripts::LoopScripts;
 use crate::operations::Answer;
@@ -30,12 +30,14 @@ use crate::script_call::{CallFailure, CallOrder, CallStep, ScriptCall};
 use crate::script_set::ScriptSet;
 use crate::snapshot;
 
+pub(crate) use crate::call_report::Failed;
+
 tw_base::limits! {
     /// Limits of this file.
     pub(crate) const LIMITS;
 
     /// Requests of `ngx.fetch()` of one script call that run at once.
-    const RUNNING_MAX: usize = 64, count, "the promise of the next one is rejected";
+    pub(crate) const RUNNING_MAX: usize = 64, count, "the promise of the next one is rejected";
 }
 
 /// Next thing that a call says to its caller.
@@ -47,12 +49,6 @@ pub(crate) enum Progress {
     Handled,
     /// The call has ended with this result.
     Done(Option<ByteBuf>),
-}
-
-/// Failure that was logged. The request is answered with this status, unless its response has begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub(crate) status: u16,
 }
 
 /// Function of a configuration, and the scripts with it.
@@ -137,7 +133,7 @@ impl RequestCall {
     }
 
     /// Sends the next piece of a body to the function.
-    pub(crate) fn send_event(&self, r: &Request, data: &[u8], is_last: bool) -> Result<(), Failed> {
+    pub(crate) fn send_event(&mut self, r: &Request, data: &[u8], is_last: bool) -> Result<(), Failed> {
         let sent = self.call.send_event(data, is_last, false);
         sent.map_err(|failure| fail(r, self.call.function(), &self.counters, &failure))
     }
@@ -197,10 +193,14 @@ impl RequestCall {
             Operation::Fetch(_) if self.running.len() >= RUNNING_MAX => {
                 Err(OperationError::Error(format!("more than {RUNNING_MAX} requests of ngx.fetch() at once")))
             }
-            Operation::Fetch(request) => match fetch::begin(r, &self.fetch, *request) {
-                Ok(running) => return self.running.push((token, running)),
-                Err(error) => Err(error),
-            },
+            Operation::Fetch(request) => {
+                let event_loop = r.client().event_loop.clone();
+                let resolving = r.plan().core.resolving.clone();
+                match fetch::begin(event_loop, resolving, &self.fetch, *request) {
+                    Ok(running) => return self.running.push((token, running)),
+                    Err(error) => Err(error),
+                }
+            }
             Operation::File(_) => Err(unsupported("fs")),
         };
         self.call.reply(token, answer);
@@ -210,7 +210,7 @@ impl RequestCall {
     fn apply(&self, r: &mut Request, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Log { level, message } => {
-                log(r, level, &message);
+                call_report::log(r, level, &message);
                 None
             }
             Effect::SetStatus { status } => {
@@ -235,114 +235,10 @@ impl RequestCall {
     }
 
     fn outcome(&self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
-        match outcome {
-            Outcome::Value(value) => Ok(Progress::Done(value)),
-            Outcome::Exception(exception) => {
-                self.counters.exceptions.add(1);
-                if !exception.limit.is_empty() {
-                    self.counters.limits.add(1);
-                }
-                r.log(Level::Error, format_args!("js exception: {}", ExceptionText(&exception)));
-                Err(Failed { status: 500 })
-            }
-            Outcome::NotStarted(reason) => {
-                let function = self.call.function();
-                let connection = &self.call.contexts().connection;
-                match connection.load_error(self.call.set().id) {
-                    Some(error) => {
-                        let error = LoadErrorText(&error);
-                        r.log(Level::Error, format_args!("js: \"{function}\" cannot be called, {error}"));
-                    }
-                    None => {
-                        r.log(Level::Error, format_args!("js: \"{function}\" cannot be called, {reason}"))
-                    }
-                }
-                Err(Failed { status: 500 })
-            }
-        }
+        call_report::outcome(r, &self.call, &self.counters, outcome).map(Progress::Done)
     }
 }
 
 fn unsupported(what: &str) -> OperationError {
     OperationError::Error(format!("{what} is not supported here"))
-}
-
-/// Writes a line of a script into the error log of the request.
-pub(crate) fn log(r: &Request, level: LogLevel, message: &[u8]) {
-    let level = match level {
-        LogLevel::Debug => Level::Debug,
-        LogLevel::Info => Level::Info,
-        LogLevel::Warn => Level::Warn,
-        LogLevel::Error => Level::Error,
-    };
-    r.log(level, format_args!("js: {}", Text(message)));
-}
-
-/// Logs and counts a failure.
-fn fail(r: &Request, function: &str, counters: &Counters, failure: &CallFailure) -> Failed {
-    match failure {
-        CallFailure::NoProcess => {
-            r.log(Level::Error, format_args!("js: no script process for \"{function}\" in time"));
-            Failed { status: 503 }
-        }
-        CallFailure::Lost(Some(overrun)) => {
-            counters.limits.add(1);
-            let tw_script::Overrun { file, line, .. } = &**overrun;
-            r.log(
-                Level::Error,
-                format_args!(
-                    "js: \"{function}\" ({file}:{line}) has exceeded js_timeout, its script process was ended"
-                ),
-            );
-            Failed { status: 500 }
-        }
-        CallFailure::Lost(None) => {
-            r.log(Level::Error, format_args!("js: the script process of \"{function}\" has ended"));
-            Failed { status: 500 }
-        }
-        CallFailure::Flooded => {
-            r.log(Level::Error, format_args!("js: \"{function}\" has sent too much at once"));
-            Failed { status: 500 }
-        }
-        CallFailure::Send(error) => {
-            r.log(Level::Error, format_args!("js: \"{function}\" cannot be called: {error}"));
-            Failed { status: 500 }
-        }
-    }
-}
-
-/// Exception with its place, for the error log.
-struct ExceptionText<'a>(&'a Exception);
-
-impl std::fmt::Display for ExceptionText<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Exception { message, function, file, line, .. } = self.0;
-        write!(f, "{}", Text(message.as_bytes()))?;
-        if !file.is_empty() {
-            let function = if function.is_empty() { "<anonymous>" } else { function };
-            write!(f, " at {} ({}:{line})", Text(function.as_bytes()), Text(file.as_bytes()))?;
-        }
-        Ok(())
-    }
-}
-
-/// Reason why modules cannot be used, for the error log.
-pub(crate) struct LoadErrorText<'a>(pub(crate) &'a LoadError);
-
-impl std::fmt::Display for LoadErrorText<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            LoadError::MissingImport { referrer, specifier } => {
-                write!(
-                    f,
-                    "module \"{}\" is not found in {}",
-                    Text(specifier.as_bytes()),
-                    Text(referrer.as_bytes())
-                )
-            }
-            LoadError::Exception { file, line, column, message } => {
-                write!(f, "{} in {}:{line}:{column}", Text(message.as_bytes()), Text(file.as_bytes()))
-            }
-        }
-    }
 }

@@ -1,19 +1,26 @@
 //! Contexts of one request: all its calls run in one script process and share global variables there, as in nginx.
 
-use std::cell::RefCell;
+use std::ops::Deref;
 use std::ptr;
 use std::rc::Rc;
 
 use tw_request::request::Request;
-use tw_script::HostMessage;
 
-use crate::script_call::Contexts;
+use crate::held_contexts::HeldContexts;
 
 /// Contexts of one request. They are released when the request ends.
 pub(crate) struct RequestScripts {
     /// Address of the request. A subrequest sees the extensions of its parent and has contexts of its own.
     owner: usize,
-    contexts: RefCell<Option<Contexts>>,
+    contexts: HeldContexts,
+}
+
+impl Deref for RequestScripts {
+    type Target = HeldContexts;
+
+    fn deref(&self) -> &HeldContexts {
+        &self.contexts
+    }
 }
 
 impl RequestScripts {
@@ -23,39 +30,10 @@ impl RequestScripts {
         match r.extensions.get::<Self>() {
             Some(own) if own.owner == owner => own,
             _ => {
-                let own = Rc::new(Self { owner, contexts: RefCell::default() });
+                let own = Rc::new(Self { owner, contexts: HeldContexts::default() });
                 r.extensions.put(own.clone());
                 own
             }
-        }
-    }
-
-    /// Contexts of an earlier call, if its process lives.
-    pub(crate) fn contexts(&self) -> Option<Contexts> {
-        self.contexts.borrow().clone().filter(|contexts| !contexts.connection.is_closed())
-    }
-
-    /// Keeps the contexts of a call for the next ones.
-    pub(crate) fn keep(&self, contexts: &Contexts) {
-        let mut own = self.contexts.borrow_mut();
-        let is_known = own.as_ref().is_some_and(|own| {
-            own.context == contexts.context && Rc::ptr_eq(&own.connection, &contexts.connection)
-        });
-        if !is_known && let Some(old) = own.replace(contexts.clone()) {
-            release(&old);
-        }
-    }
-}
-
-fn release(contexts: &Contexts) {
-    // The process may be gone, and the contexts with it.
-    let _ = contexts.connection.send(&HostMessage::Release { context: contexts.context });
-}
-
-impl Drop for RequestScripts {
-    fn drop(&mut self) {
-        if let Some(contexts) = self.contexts.get_mut() {
-            release(contexts);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use tw_request::plan::LocalFuture;
 use tw_script::{
     ByteBuf, Call, CallId, CallKind, ContextId, Effect, Event, HostMessage, Operation, OperationError,
     Outcome, Overrun, Reply, Snapshot, Token,
@@ -69,8 +71,10 @@ pub(crate) struct ScriptCall {
     call: CallId,
     state: Rc<CallState>,
     attempts_left: u32,
-    /// True if the process has ended before the call began.
-    needs_restart: bool,
+    /// Wait for another process, because the first one has ended before the call began.
+    restart: Option<LocalFuture<'static, Result<Contexts, CallFailure>>>,
+    /// Pieces that were sent before the call began. Another process gets them, too.
+    early_events: Vec<Event>,
     is_over: bool,
 }
 
@@ -83,7 +87,7 @@ impl ScriptCall {
     ) -> Result<Self, CallFailure> {
         let contexts = match contexts.filter(|contexts| !contexts.connection.is_closed()) {
             Some(contexts) => contexts,
-            None => Self::new_contexts(&scripts).await?,
+            None => Self::new_contexts(scripts.clone()).await?,
         };
         let (call, state) = contexts.connection.begin_call();
         let attempts_left = ATTEMPTS_MAX - 1;
@@ -94,14 +98,15 @@ impl ScriptCall {
             call,
             state,
             attempts_left,
-            needs_restart: false,
+            restart: None,
+            early_events: Vec::new(),
             is_over: false,
         };
         started.send()?;
         Ok(started)
     }
 
-    async fn new_contexts(scripts: &LoopScripts) -> Result<Contexts, CallFailure> {
+    async fn new_contexts(scripts: Rc<LoopScripts>) -> Result<Contexts, CallFailure> {
         let connection = scripts.connection().await.map_err(|_| CallFailure::NoProcess)?;
         let context = connection.new_context();
         Ok(Contexts { connection, context })
@@ -146,41 +151,56 @@ impl ScriptCall {
     /// # Errors
     /// The call has ended without a result.
     pub(crate) async fn next(&mut self) -> Result<CallStep, CallFailure> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polls for the next step.
+    ///
+    /// # Errors
+    /// The call has ended without a result.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallStep, CallFailure>> {
         loop {
-            if self.needs_restart {
-                self.start_again().await?;
-                self.needs_restart = false;
+            if let Some(restart) = &mut self.restart {
+                let contexts = ready!(restart.as_mut().poll(cx)).inspect_err(|_| self.is_over = true);
+                self.restart = None;
+                self.start_again(contexts?)?;
             }
-            match poll_fn(|cx| self.state.poll_next(cx)).await {
-                CallMessage::Operation(token, operation) => return Ok(CallStep::Operation(token, operation)),
-                CallMessage::Effect(effect) => return Ok(CallStep::Effect(effect)),
-                CallMessage::Handled => return Ok(CallStep::Handled),
+            match ready!(self.state.poll_next(cx)) {
+                CallMessage::Operation(token, operation) => {
+                    return Poll::Ready(Ok(CallStep::Operation(token, operation)));
+                }
+                CallMessage::Effect(effect) => return Poll::Ready(Ok(CallStep::Effect(effect))),
+                CallMessage::Handled => return Poll::Ready(Ok(CallStep::Handled)),
                 CallMessage::Done(outcome) => {
                     self.is_over = true;
-                    return Ok(CallStep::Done(outcome));
+                    return Poll::Ready(Ok(CallStep::Done(outcome)));
                 }
                 CallMessage::Flooded => {
                     self.is_over = true;
-                    return Err(CallFailure::Flooded);
+                    return Poll::Ready(Err(CallFailure::Flooded));
                 }
                 CallMessage::Lost(overrun) => {
                     let is_innocent = overrun.is_none() && !self.state.has_begun.get();
                     if !is_innocent || self.attempts_left == 0 {
                         self.is_over = true;
-                        return Err(CallFailure::Lost(overrun));
+                        return Poll::Ready(Err(CallFailure::Lost(overrun)));
                     }
                     self.attempts_left -= 1;
-                    self.needs_restart = true;
+                    self.restart = Some(Box::pin(Self::new_contexts(self.scripts.clone())));
                 }
             }
         }
     }
 
     /// Sends the call to another process.
-    async fn start_again(&mut self) -> Result<(), CallFailure> {
-        self.contexts = Self::new_contexts(&self.scripts).await.inspect_err(|_| self.is_over = true)?;
+    fn start_again(&mut self, contexts: Contexts) -> Result<(), CallFailure> {
+        self.contexts = contexts;
         (self.call, self.state) = self.contexts.connection.begin_call();
-        self.send()
+        self.send()?;
+        for event in std::mem::take(&mut self.early_events) {
+            self.send_piece(Event { call: self.call, ..event })?;
+        }
+        Ok(())
     }
 
     /// Answers an operation. An error is that of the connection, whose end is the next message.
@@ -190,13 +210,23 @@ impl ScriptCall {
 
     /// Sends the next piece of a body or stream.
     pub(crate) fn send_event(
-        &self,
+        &mut self,
         data: &[u8],
         is_last: bool,
         from_client: bool,
     ) -> Result<(), CallFailure> {
-        let event = Event { call: self.call, data: ByteBuf::from(data), is_last, from_client };
-        match self.contexts.connection.send(&HostMessage::Event(event)) {
+        self.send_piece(Event { call: self.call, data: ByteBuf::from(data), is_last, from_client })
+    }
+
+    fn send_piece(&mut self, event: Event) -> Result<(), CallFailure> {
+        let has_begun = self.state.has_begun.get();
+        let message = HostMessage::Event(event);
+        let sent = self.contexts.connection.send(&message);
+        match message {
+            HostMessage::Event(event) if !has_begun => self.early_events.push(event),
+            _ => self.early_events.clear(),
+        }
+        match sent {
             Err(_) if self.contexts.connection.is_closed() => Ok(()),
             sent => sent.map_err(CallFailure::Send),
         }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use tw_core::NGINX_VERSION;
 use tw_script::{ByteBuf, Environment, Field, Import, Load, Module, ScriptId, Settings, Source};
 
 use crate::dictionary::SharedDictionary;
-use crate::imports;
+use crate::{imports, process_links};
 
 tw_base::limits! {
     /// Limits of this file.
@@ -199,6 +199,22 @@ impl fmt::Debug for ScriptSet {
     }
 }
 
+/// Sets of scripts of this process.
+static LIVE_SETS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns true if some configuration that is used has scripts.
+pub(crate) fn are_there_scripts() -> bool {
+    LIVE_SETS.load(SeqCst) > 0
+}
+
+impl Drop for ScriptSet {
+    fn drop(&mut self) {
+        if LIVE_SETS.fetch_sub(1, SeqCst) == 1 {
+            process_links::release();
+        }
+    }
+}
+
 impl ScriptSet {
     /// Set with a number of its own.
     pub(crate) fn new(
@@ -208,6 +224,7 @@ impl ScriptSet {
         dictionaries: Arc<[Arc<SharedDictionary>]>,
     ) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
+        LIVE_SETS.fetch_add(1, SeqCst);
         Self { id: LAST.fetch_add(1, Relaxed) + 1, scripts, limits, names, dictionaries }
     }
 

@@ -4,25 +4,26 @@
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Span};
-use tw_core::vars::{AwaitVariable, Value};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_core::vars::{AwaitVariable, Computed, SlotKind, Value};
 use tw_log::Level;
-use tw_request::protocol::Resolve;
-use tw_request::request::Request;
-use tw_request::vars::{Computed, SlotKind};
-use tw_script::{ByteBuf, CallKind};
 
-use crate::request_call::{Failed, Progress, RequestCall};
-use crate::script_variables::{self, SCRIPT_VARIABLES, ScriptVariable, ScriptVariables};
-use crate::set_of_plan::SetOfPlan;
-use crate::snapshot;
+use crate::script_session::ScriptSession;
+use crate::script_variables::{self, ScriptVariable, ScriptVariables};
 
 impl ScriptVariable {
     /// Defines the variable.
     ///
     /// # Errors
     /// nginx's: another function was set, or nothing may change the variable.
-    pub(crate) fn define(self, name: &str, at: Span, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
-        let variables = cx.keep(SCRIPT_VARIABLES, |_| false, ScriptVariables::default);
+    pub(crate) fn define<P: Protocol<Session: ScriptSession>>(
+        self,
+        name: &str,
+        at: Span,
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<(), ConfError> {
+        let variables = cx.keep(P::Session::VARIABLES, |_| false, ScriptVariables::default);
         {
             let mut variables = variables.0.lock();
             match variables.get(&self.name) {
@@ -39,13 +40,13 @@ impl ScriptVariable {
     }
 
     /// Kind of its slot: without a value where no script can run.
-    fn kind(&self) -> SlotKind {
+    fn kind<S: ScriptSession>(&self) -> SlotKind<S> {
         let name = self.name.clone();
-        let compute: Computed = Arc::new(move |r: &Request, _: &mut Vec<u8>| {
-            let slot = r.generation().slots.of(&name);
-            let is_known = slot.is_some_and(|slot| script_variables::is_missing(r, slot));
+        let compute: Computed<S> = Arc::new(move |s: &S, _: &mut Vec<u8>| {
+            let slot = s.slots().of(&name);
+            let is_known = slot.is_some_and(|slot| script_variables::is_missing(s, slot));
             if !is_known && !script_variables::note_missing(slot) {
-                r.log(
+                s.log(
                     Level::Error,
                     format_args!("variable \"{name}\" of \"js_set\" is read where no script can run"),
                 );
@@ -56,41 +57,29 @@ impl ScriptVariable {
     }
 
     /// Computation of its slot.
-    fn awaited(&self, slot: u16) -> AwaitVariable<Request> {
+    fn awaited<S: ScriptSession>(&self, slot: u16) -> AwaitVariable<S> {
         let variable = self.clone();
-        Arc::new(move |r| {
+        Arc::new(move |s| {
             let variable = variable.clone();
-            Box::pin(async move { variable.compute(r, slot).await })
+            Box::pin(async move { variable.compute(s, slot).await })
         })
     }
 
     // DIFF(nginx): a function runs before the handlers that may read its variable, not when one reads it.
-    /// Computes the value for `r` and stores it, unless that was done.
-    async fn compute(&self, r: &mut Request, slot: u16) {
-        if !self.is_volatile && script_variables::is_computed(r, slot) {
+    /// Computes the value for `s` and stores it, unless that was done.
+    async fn compute<S: ScriptSession>(&self, s: &mut S, slot: u16) {
+        if !self.is_volatile && script_variables::is_computed(s, slot) {
             return;
         }
-        let value = self.call(r).await.ok();
-        script_variables::store(r, slot, value);
+        let value = s.call_for_value(self.function.clone()).await;
+        script_variables::store(s, slot, value);
     }
+}
 
-    async fn call(&self, r: &mut Request) -> Result<Vec<u8>, Failed> {
-        let Some(scripts) = r.plan().parts.get::<SetOfPlan>() else {
-            let function = &self.function;
-            r.log(
-                Level::Error,
-                format_args!("no \"js_import\" directives found for \"js_set\" handler \"{function}\" in the current scope"),
-            );
-            return Err(Failed { status: 500 });
-        };
-        let function = scripts.function(&self.function);
-        let snapshot = snapshot::of_request(r, None);
-        let mut call = RequestCall::start(r, &function, CallKind::Set, snapshot).await?;
-        loop {
-            // Other effects are those of a response, which a variable does not make.
-            if let Progress::Done(value) = call.next(r).await? {
-                return Ok(value.map(ByteBuf::into_vec).unwrap_or_default());
-            }
-        }
-    }
+/// Logs that a variable has no scripts in its block.
+pub(crate) fn log_missing_scripts<S: ScriptSession>(s: &S, function: &str) {
+    s.log(
+        Level::Error,
+        format_args!("no \"js_import\" directives found for \"js_set\" handler \"{function}\" in the current scope"),
+    );
 }

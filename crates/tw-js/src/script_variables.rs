@@ -6,11 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_base::FatalMutex;
-use tw_core::session::Session;
-use tw_request::request::Request;
 
-/// Name of [`ScriptVariables`] among the shared objects of a configuration.
-pub(crate) const SCRIPT_VARIABLES: &[u8] = b"js_set";
+use crate::script_session::ScriptSession;
 
 thread_local! {
     /// Slot of the first variable that an evaluation on trial has found missing; `None` outside of such.
@@ -32,20 +29,15 @@ pub(crate) struct ScriptVariable {
 
 /// Variables of one request that have no value.
 #[derive(Default)]
-struct MissingVariables(RefCell<Vec<u16>>);
+pub(crate) struct MissingVariables(RefCell<Vec<u16>>);
 
 impl MissingVariables {
-    fn of(r: &mut Request) -> Rc<Self> {
-        // Subrequests share the values of variables, and these.
-        r.extensions.get::<Self>().unwrap_or_else(|| {
+    fn of<S: ScriptSession>(s: &mut S) -> Rc<Self> {
+        s.missing().unwrap_or_else(|| {
             let own = Rc::new(Self::default());
-            r.extensions.put_common(own.clone());
+            s.keep_missing(own.clone());
             own
         })
-    }
-
-    fn has(r: &Request, slot: u16) -> bool {
-        r.extensions.get::<Self>().is_some_and(|own| own.0.borrow().contains(&slot))
     }
 }
 
@@ -56,19 +48,19 @@ pub(crate) struct MissingVariable {
 }
 
 /// The variable of `js_set` that has to be computed before `evaluate` gives the value of the variable `name`. `evaluate` runs on trial.
-pub(crate) fn missing_for(
-    r: &Request,
+pub(crate) fn missing_for<S: ScriptSession>(
+    s: &S,
     name: &str,
-    evaluate: impl FnOnce(&Request),
+    evaluate: impl FnOnce(&S),
 ) -> Option<MissingVariable> {
-    let variables = r.generation().process.shared_objects.find::<ScriptVariables>(SCRIPT_VARIABLES)?;
-    let slots = &r.generation().slots;
+    let variables = s.shared_objects().find::<ScriptVariables>(S::VARIABLES)?;
+    let slots = s.slots();
     let is_volatile = variables.0.lock().get(name).is_some_and(|variable| variable.is_volatile);
     let slot = if is_volatile {
-        slots.of(name).filter(|slot| !is_missing(r, *slot))
+        slots.of(name).filter(|slot| !is_missing(s, *slot))
     } else {
         TRIAL.set(Some(None));
-        r.bindings.peek(|| evaluate(r));
+        s.bindings().peek(|| evaluate(s));
         TRIAL.take().flatten()
     }?;
     let function = variables.0.lock().get(slots.name(slot))?.function.to_string();
@@ -76,30 +68,29 @@ pub(crate) fn missing_for(
 }
 
 /// Stores a value that a script process has computed; false if this is no variable of `js_set`.
-pub(crate) fn store(r: &mut Request, slot: u16, value: Option<Vec<u8>>) -> bool {
-    let generation = r.generation().clone();
-    let variables = generation.process.shared_objects.find::<ScriptVariables>(SCRIPT_VARIABLES);
-    let name = generation.slots.name(slot);
+pub(crate) fn store<S: ScriptSession>(s: &mut S, slot: u16, value: Option<Vec<u8>>) -> bool {
+    let variables = s.shared_objects().find::<ScriptVariables>(S::VARIABLES);
+    let name = s.slots().name(slot);
     if !variables.is_some_and(|variables| variables.0.lock().contains_key(name)) {
         return false;
     }
-    let missing = MissingVariables::of(r);
+    let missing = MissingVariables::of(s);
     missing.0.borrow_mut().retain(|known| *known != slot);
     match value {
-        Some(value) => r.set_slot(slot, value),
+        Some(value) => s.set_slot(slot, value),
         None => missing.0.borrow_mut().push(slot),
     }
     true
 }
 
-/// Returns true if the variable was computed for `r` already, also without a value.
-pub(crate) fn is_computed(r: &Request, slot: u16) -> bool {
-    r.stored(slot, &mut Vec::new()).is_some() || is_missing(r, slot)
+/// Returns true if the variable was computed for `s` already, also without a value.
+pub(crate) fn is_computed<S: ScriptSession>(s: &S, slot: u16) -> bool {
+    s.stored(slot, &mut Vec::new()).is_some() || is_missing(s, slot)
 }
 
-/// Returns true if the computation for `r` has given no value.
-pub(crate) fn is_missing(r: &Request, slot: u16) -> bool {
-    MissingVariables::has(r, slot)
+/// Returns true if the computation for `s` has given no value.
+pub(crate) fn is_missing<S: ScriptSession>(s: &S, slot: u16) -> bool {
+    s.missing().is_some_and(|missing| missing.0.borrow().contains(&slot))
 }
 
 /// Notes a variable that an evaluation reads without a value. Returns false outside of an evaluation on trial.

@@ -163,7 +163,8 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     // Preaccess.
     StreamModule::of::<stream::stream_set::StreamSet>("stream_set"),
     StreamModule::of::<every_protocol::limit_conn::LimitConn<StreamSession>>("limit_conn"),
-    // Access.
+    // Access and preread: as in nginx, before the other modules of these phases.
+    StreamModule::of::<tw_js::StreamScripts>("js"),
     StreamModule::of::<every_protocol::access::Access>("access"),
     // Preread.
     StreamModule::of::<stream::stream_ssl_preread::StreamSslPreread>("stream_ssl_preread"),

@@ -41,7 +41,8 @@ pub enum HostMessage {
         result: Result<Reply, OperationError>,
     },
     /// The next piece of a body or of a stream, for filters. The answer is [`ProcessMessage::Handled`](crate::ProcessMessage::Handled), or
-    /// [`ProcessMessage::Done`](crate::ProcessMessage::Done) if the call ends with this piece. There is no answer if the call has ended meanwhile.
+    /// [`ProcessMessage::Done`](crate::ProcessMessage::Done) if the call of a body filter ends with this piece. There is no answer if the call has ended
+    /// meanwhile.
     Event(Event),
     /// Ends a call whose result nobody needs any more, such as when the client is gone. The process sends nothing more for it, but
     /// messages that cross this one may still arrive; the host ignores them.

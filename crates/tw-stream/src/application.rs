@@ -114,6 +114,13 @@ impl Application for StreamApplication {
         background_tasks.spawn((), subject("names"), self.clone().refresh_names());
         background_tasks.spawn((), subject("stapling"), self.clone().keep_stapled());
         background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
+        let generation = self.generation();
+        for (at, server) in generation.servers.iter().enumerate() {
+            for task in server.plan.tasks.iter().filter(|task| task.runs_on(self.event_loop.index)) {
+                let session = self.clone().internal_sessions(generation.clone(), ServerId(at as u32));
+                background_tasks.spawn((), subject("module"), task.clone().run(session));
+            }
+        }
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 
@@ -136,6 +143,18 @@ impl StreamApplication {
             session.take_passed(*passed);
         }
         Some(session)
+    }
+
+    /// Makes sessions without a client, in the place of those of a server.
+    fn internal_sessions(
+        self: Rc<Self>,
+        generation: Rc<LoopGeneration>,
+        server: ServerId,
+    ) -> Box<dyn Fn() -> StreamSession> {
+        Box::new(move || {
+            let client = Client::internal(self.event_loop.clone(), generation.clone(), server);
+            StreamSession::internal(client)
+        })
     }
 
     /// Keeps the OCSP responses of the loop's certificates up to date. Never ends by itself.

@@ -22,7 +22,7 @@ use tw_tls_settings::TlsInfo;
 use crate::client::{Client, ClientConnection};
 use crate::config::{Config, GenerationRef, LoopGeneration, Server};
 use crate::listening::AddressGroup;
-use crate::plan::PrereadStep;
+use crate::plan::{PrereadEntry, PrereadStep};
 use crate::server_choice::choose_server;
 use crate::session::{SessionTransport, StreamSession};
 use crate::stream_loop::StreamLoop;
@@ -143,7 +143,9 @@ fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result
         choose_server(&s, name.as_bytes());
     } else {
         s.preread = Bytes::from(client_hello::of_name(&name));
-        for handler in &first.plan.preread {
+        for entry in &first.plan.preread {
+            // A step that may wait, as for a script, is not run.
+            let PrereadEntry::Handler(handler) = entry else { continue };
             match handler.preread(&mut s) {
                 PrereadStep::Pass => {}
                 PrereadStep::Done => break,
@@ -187,7 +189,7 @@ fn server_line(group: &AddressGroup, server: &Server, default: &Server, name: &s
     Line { about: "server", text: format!("{own}: {why}"), span: Some(server.span) }
 }
 
-fn phase_line((phase, modules): (&'static str, &[&'static str])) -> Option<Line> {
+fn phase_line((phase, modules): (&'static str, Vec<&'static str>)) -> Option<Line> {
     (!modules.is_empty()).then(|| line(phase, modules.join(", ")))
 }
 

@@ -39,6 +39,7 @@ pub mod proxy;
 pub mod server;
 pub mod server_choice;
 pub mod session;
+pub mod session_filter;
 mod session_handover;
 mod session_record;
 mod status;
@@ -60,5 +61,6 @@ tw_base::limits! {
     use server::LIMITS;
     use datagram_client::LIMITS;
     use proxy::DATAGRAM_LIMITS;
+    use session_filter::LIMITS;
     use tw_connect::relay::LIMITS;
 }

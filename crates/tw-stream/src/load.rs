@@ -89,10 +89,11 @@ impl ProtocolBlocks for StreamBlocks {
         process: &mut ConfigBuilder<'_>,
         mistakes: &mut Mistakes,
     ) -> Option<LoadedBlocks<Self::Config>> {
-        let Some(LoadedStream { servers, upstreams, reach, secures_upstreams, notes }) = self.loaded else {
+        let Some(LoadedStream { mut servers, upstreams, reach, secures_upstreams, notes }) = self.loaded else {
             return Some(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
         };
         notes.into_iter().for_each(|note| process.diagnostics.push(note));
+        servers.iter_mut().for_each(|server| server.plan.await_variables(self.blocks.variables()));
         let Listens { addresses, groups } = blocks::listens(&servers, process, mistakes);
         let slots = self.blocks.finish_variables(mistakes);
         let is_secured = secures_upstreams || groups.iter().any(|group| group.servers.ssl);

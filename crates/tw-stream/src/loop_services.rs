@@ -1,4 +1,7 @@
-//! Services of a loop that another protocol has: connections for other listening addresses, and OCSP, which is a matter of HTTP.
+//! Services of a loop that another protocol has: connections for other listening addresses, and requests of HTTP.
+
+use std::any::Any;
+use std::rc::Rc;
 
 use tw_connect::Resolving;
 use tw_core::event_loop::AcceptedConnection;
@@ -13,6 +16,9 @@ pub trait LoopServices {
 
     /// Asks an OCSP responder.
     fn query_ocsp(&self, query: OcspQuery) -> LocalFuture<'static, Result<Vec<u8>, String>>;
+
+    /// State of HTTP on the loop, for modules that know its type and send requests; `None` if the loop ends.
+    fn http(&self) -> Option<Rc<dyn Any>>;
 }
 
 /// Question for an OCSP responder.

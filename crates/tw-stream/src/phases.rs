@@ -4,11 +4,13 @@
 //! |---|---|
 //! | post-accept | the PROXY protocol header, `set_real_ip_from` |
 //! | preaccess | `set`, `limit_conn` |
-//! | access | `allow`, `deny` |
+//! | access | `js_access`, `allow`, `deny` |
 //! | ssl | the TLS handshake, which replaces the transport of the session (`handshake`) |
 //! | preread | modules that look at the first bytes of the client (`preread`) |
 //! | content | `proxy_pass`, `return` |
 //! | log | `access_log` |
+//!
+//! Steps that may wait, as for a script, stand among the handlers of a phase ([`plan::SessionStep`](crate::plan::SessionStep)).
 
 use bytes::Bytes;
 use tw_accept::{ProxyHeader, read_proxy_header};
@@ -18,6 +20,7 @@ use tw_log::Level;
 use tw_net::Transport;
 
 use crate::handshake;
+use crate::plan::{run_access, run_steps};
 use crate::preread;
 use crate::session::StreamSession;
 use crate::status::{PhaseResult, SessionStatus};
@@ -42,7 +45,7 @@ pub(crate) fn run(mut session: Option<StreamSession>) -> impl Future<Output = ()
             s.meter.end(s.status.0);
         }
         s.client.debug(format_args!("finalize stream session: {}", s.status.0));
-        log(s);
+        log(s).await;
     }
 }
 
@@ -63,8 +66,8 @@ async fn before_content(s: &mut StreamSession) -> PhaseResult {
     let client = s.client.clone();
     let plan = &client.server().plan;
     run_checks(&plan.post_accept, s)?;
-    run_checks(&plan.preaccess, s)?;
-    run_checks(&plan.access, s)?;
+    run_access(&plan.preaccess, s).await?;
+    run_access(&plan.access, s).await?;
     if client.is_tls {
         Box::pin(handshake::run(s)).await?;
     }
@@ -103,6 +106,7 @@ async fn content(s: &mut StreamSession) -> SessionStatus {
     if let (Some(transport), true) = (s.transport.connection(), server.settings.tcp_nodelay) {
         transport.socket().set_nodelay();
     }
+    run_steps(&server.plan.content_steps, s).await;
     match &server.plan.content {
         Some(handler) => handler.serve(s).await,
         None => {
@@ -113,8 +117,12 @@ async fn content(s: &mut StreamSession) -> SessionStatus {
 }
 
 /// Logs a session that is over.
-fn log(s: &StreamSession) {
-    for logger in &s.server().plan.loggers {
+async fn log(s: &mut StreamSession) {
+    let client = s.client.clone();
+    let plan = &client.server().plan;
+    run_steps(&plan.log_steps, s).await;
+    for logger in &plan.loggers {
         logger.record(s);
     }
+    run_steps(&plan.end_steps, s).await;
 }

@@ -2,6 +2,10 @@
 //!
 //! Built once at load by the modules' `install`; a module that is off is not in any list.
 
+mod awaited;
+mod parts;
+mod steps;
+
 use std::sync::Arc;
 
 use tw_connect::UpstreamGroup;
@@ -9,13 +13,18 @@ use tw_connect::health::CheckFailure;
 use tw_core::access_check::{AccessCheck, AccessPlan, AccessStage, PostAcceptPlan};
 use tw_core::log::{LogPlan, SessionLogger};
 use tw_core::session_meter::ServerCounters;
+use tw_core::vars::VariableUses;
 use tw_net::Addr;
 use tw_upstream::HealthCheckParams;
 
 use crate::protocol::Stream;
 use crate::session::StreamSession;
+use crate::session_filter::SessionFilter;
 use crate::status::SessionStatus;
 
+pub use self::parts::PlanParts;
+pub use self::steps::{BackgroundTask, SessionStep, StepDecision};
+pub(crate) use self::steps::{AccessEntry, PrereadEntry, run_access, run_steps};
 pub use crate::local_future::LocalFuture;
 
 /// Serves a session: the content phase. A server has one.
@@ -79,20 +88,21 @@ pub(crate) trait GroupHealthCheck: Send + Sync {
     -> LocalFuture<'a, Result<(), CheckFailure>>;
 }
 
-/// Names of the modules whose handlers are in a plan, by phase.
+/// Names of the modules whose handlers are in a plan, by phase. Each has the place of its first handler.
 #[derive(Default)]
 pub(crate) struct PlannedModules {
-    preaccess: Vec<&'static str>,
-    access: Vec<&'static str>,
-    preread: Vec<&'static str>,
+    preaccess: Vec<(&'static str, usize)>,
+    access: Vec<(&'static str, usize)>,
+    preread: Vec<(&'static str, usize)>,
     pub(crate) content: Option<&'static str>,
     pub(crate) log: Vec<&'static str>,
 }
 
 impl PlannedModules {
     /// The phases in front of the content, with the modules of each.
-    pub(crate) fn before_content(&self) -> [(&'static str, &[&'static str]); 3] {
-        [("preaccess", &self.preaccess), ("access", &self.access), ("preread", &self.preread)]
+    pub(crate) fn before_content(&self) -> [(&'static str, Vec<&'static str>); 3] {
+        let phases = [("preaccess", &self.preaccess), ("access", &self.access), ("preread", &self.preread)];
+        phases.map(|(phase, modules)| (phase, modules.iter().map(|(module, _)| *module).collect()))
     }
 }
 
@@ -100,32 +110,49 @@ impl PlannedModules {
 #[derive(Default)]
 pub struct Plan {
     pub(crate) post_accept: Vec<Arc<dyn AccessCheck<StreamSession>>>,
-    pub(crate) preaccess: Vec<Arc<dyn AccessCheck<StreamSession>>>,
-    pub(crate) access: Vec<Arc<dyn AccessCheck<StreamSession>>>,
-    pub(crate) preread: Vec<Arc<dyn PrereadHandler>>,
+    pub(crate) preaccess: Vec<AccessEntry>,
+    pub(crate) access: Vec<AccessEntry>,
+    pub(crate) preread: Vec<PrereadEntry>,
+    /// Steps in front of the content.
+    pub(crate) content_steps: Vec<Arc<dyn SessionStep>>,
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
+    /// Filter of the bytes of sessions.
+    pub(crate) filter: Option<Arc<dyn SessionFilter>>,
+    /// Steps in front of the log.
+    pub(crate) log_steps: Vec<Arc<dyn SessionStep>>,
     pub(crate) loggers: Vec<Arc<dyn SessionLogger<StreamSession>>>,
+    /// Steps behind the log, at the end of a session.
+    pub(crate) end_steps: Vec<Arc<dyn SessionStep>>,
+    /// Tasks that run as long as the configuration is that of new sessions.
+    pub(crate) tasks: Vec<Arc<dyn BackgroundTask>>,
     pub(crate) modules: PlannedModules,
     pub(crate) counters: Option<Arc<dyn ServerCounters>>,
     pub(crate) health_check: Option<Arc<dyn GroupHealthCheck>>,
+    /// Values of modules, by their types.
+    pub parts: PlanParts,
+    /// Variables that the modules read.
+    pub(crate) variable_uses: VariableUses,
 }
 
 impl Plan {
     /// Has the module of this name add its handlers.
     pub(crate) fn install(&mut self, module: &'static str, install: impl FnOnce(&mut Self)) {
-        let lens =
-            |plan: &Self| [plan.preaccess.len(), plan.access.len(), plan.preread.len(), plan.loggers.len()];
+        let lens = |plan: &Self| [plan.preaccess.len(), plan.access.len(), plan.preread.len()];
         let before = lens(self);
+        let log_before = self.loggers.len();
         let content = self.content.take();
         install(self);
         let after = lens(self);
         let PlannedModules { preaccess, access, preread, content: content_module, log } = &mut self.modules;
         for (modules, (before, after)) in
-            [preaccess, access, preread, log].into_iter().zip(before.into_iter().zip(after))
+            [preaccess, access, preread].into_iter().zip(before.into_iter().zip(after))
         {
             if before < after {
-                modules.push(module);
+                modules.push((module, before));
             }
+        }
+        if log_before < self.loggers.len() {
+            log.push(module);
         }
         match self.content {
             Some(_) => *content_module = Some(module),
@@ -135,7 +162,32 @@ impl Plan {
 
     /// Appends a handler that looks at the first bytes of the client.
     pub fn add_preread(&mut self, handler: Arc<dyn PrereadHandler>) {
-        self.preread.push(handler);
+        self.preread.push(PrereadEntry::Handler(handler));
+    }
+
+    /// Appends a step of the preread phase that may wait.
+    pub fn add_preread_step(&mut self, step: Arc<dyn SessionStep>) {
+        self.preread.push(PrereadEntry::Step(step));
+    }
+
+    /// Appends a step of the access phase that may wait.
+    pub fn add_access_step(&mut self, step: Arc<dyn SessionStep>) {
+        self.access.push(AccessEntry::Step(step));
+    }
+
+    /// Appends a step behind the log, whose decision has no effect.
+    pub fn add_end_step(&mut self, step: Arc<dyn SessionStep>) {
+        self.end_steps.push(step);
+    }
+
+    /// Sets the filter of the bytes of sessions.
+    pub fn set_filter(&mut self, filter: Arc<dyn SessionFilter>) {
+        self.filter = Some(filter);
+    }
+
+    /// Adds a task that each loop runs as long as the configuration is that of new sessions.
+    pub fn add_task(&mut self, task: Arc<dyn BackgroundTask>) {
+        self.tasks.push(task);
     }
 
     /// Sets the handler of the content phase. Of several modules in one block the last holds.
@@ -155,7 +207,7 @@ impl AccessPlan<StreamSession> for Plan {
             AccessStage::Limits => &mut self.preaccess,
             AccessStage::Access => &mut self.access,
         };
-        phase.push(check);
+        phase.push(AccessEntry::Check(check));
     }
 }
 
@@ -205,8 +257,8 @@ mod tests {
         plan.install("second", |plan| plan.set_content(Arc::new(Handler("second"))));
         plan.install("third", |plan| plan.add_preread(Arc::new(Handler("third"))));
         let [preaccess, access, preread] = plan.modules.before_content();
-        assert_eq!((preaccess.1, access.1), (&[][..], &[][..]));
-        assert_eq!(preread, ("preread", &["first", "third"][..]));
+        assert!(preaccess.1.is_empty() && access.1.is_empty());
+        assert_eq!(preread, ("preread", vec!["first", "third"]));
         assert_eq!(plan.modules.content, Some("second"), "of several modules the last holds");
         let explained = plan.content.map(|content| content.explain());
         assert_eq!(explained, Some(vec![("module", "second".to_owned())]));

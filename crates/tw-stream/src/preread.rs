@@ -2,13 +2,17 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_accept::{Host, WaitError, ready_or_evicted};
 use tw_core::session::Session;
 use tw_log::Level;
+use tw_net::Transport;
 use tw_rt::Deadline;
 
+use crate::client::Client;
+use crate::plan::{PrereadEntry, StepDecision};
 use crate::session::StreamSession;
 use crate::status::{PhaseResult, SessionStatus};
 
@@ -17,14 +21,48 @@ pub use crate::plan::{PrereadHandler, PrereadStep};
 /// Bytes requested of the connection at once.
 const READ_SIZE: usize = 16 << 10;
 
-/// Runs the handlers of the server one after the other. All of their waits together take `preread_timeout` at most.
+/// Time in which a client has to send what handlers need (`preread_timeout`): all waits together take that at most.
+pub struct PrereadTime {
+    began: Instant,
+    timeout: Duration,
+    deadline: RefCell<Deadline>,
+}
+
+impl PrereadTime {
+    /// The time that begins now.
+    pub fn start(s: &StreamSession) -> Self {
+        let timeout = s.server().settings.preread_timeout;
+        Self { began: tw_rt::clock::now(), timeout, deadline: RefCell::new(Deadline::new()) }
+    }
+
+    /// Waits until there are bytes of the client.
+    ///
+    /// # Errors
+    /// End of the session: the client has left or taken too long, or its place is needed.
+    pub async fn readable(&self, client: &Client, transport: &Transport) -> PhaseResult {
+        let left = self.timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(self.began));
+        let ready =
+            ready_or_evicted(client.evictable(), &self.deadline, left, |cx| transport.poll_readable(cx));
+        match ready.await {
+            Ok(()) => Ok(()),
+            Err(WaitError::Timeout | WaitError::Evicted | WaitError::Failed) => Err(SessionStatus::OK),
+        }
+    }
+}
+
+/// Runs the handlers of the server one after the other.
 pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
     let client = s.client.clone();
-    let server = client.server();
-    let began = tw_rt::clock::now();
-    let timeout = server.settings.preread_timeout;
-    let deadline = RefCell::new(Deadline::new());
-    for handler in &server.plan.preread {
+    let time = PrereadTime::start(s);
+    for entry in &client.server().plan.preread {
+        let handler = match entry {
+            PrereadEntry::Handler(handler) => handler,
+            PrereadEntry::Step(step) => match step.run(s).await {
+                StepDecision::Pass => continue,
+                StepDecision::PhaseDone => return Ok(()),
+                StepDecision::End(status) => return Err(status),
+            },
+        };
         loop {
             let step = handler.preread(s);
             s.check_evaluation()?;
@@ -35,22 +73,19 @@ pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
                 PrereadStep::End(status) => return Err(status),
             }
             while !read(s, handler.size_max(s))? {
-                let left = timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(began));
                 let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
-                let evictable = s.client.evictable();
-                let ready =
-                    ready_or_evicted(evictable, &deadline, left, |cx| transport.poll_readable(cx)).await;
-                if let Err(WaitError::Timeout | WaitError::Evicted | WaitError::Failed) = ready {
-                    return Err(SessionStatus::OK);
-                }
+                time.readable(&client, &transport).await?;
             }
         }
     }
     Ok(())
 }
 
-/// Reads what is there. Returns false if there is nothing now.
-fn read(s: &mut StreamSession, max: usize) -> Result<bool, SessionStatus> {
+/// Reads what is there into [`StreamSession::preread`], up to `max` bytes in all. Returns false if there is nothing now.
+///
+/// # Errors
+/// End of the session: the client has left, or there are `max` bytes already.
+pub fn read(s: &mut StreamSession, max: usize) -> Result<bool, SessionStatus> {
     let room = max.saturating_sub(s.preread.len());
     let transport = s.transport.connection().cloned();
     // Of a session over datagrams only the first datagram can be examined.

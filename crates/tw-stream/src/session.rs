@@ -262,6 +262,11 @@ impl StreamSession {
         Ok(())
     }
 
+    /// Value of this type that a handler holds for the session, to be kept beside it.
+    pub fn held_by_module<T: 'static>(&self) -> Option<Rc<T>> {
+        self.held.iter().find_map(|held| held.clone().downcast::<T>().ok())
+    }
+
     /// Value of this type that a handler holds for the session.
     pub fn held<T: 'static>(&self) -> Option<&T> {
         self.held.iter().find_map(|held| held.downcast_ref::<T>())

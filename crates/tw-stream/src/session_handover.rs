@@ -17,9 +17,10 @@ use crate::config::Server;
 use crate::datagrams;
 use crate::session_record::{InheritedSession, SessionRecord};
 
-/// Returns true if a session with this server says in its record all that the server needs: modules that look at the first datagram need that.
+/// Returns true if a session with this server says in its record all that the server needs: modules that look at the first datagram need that,
+/// and a filter has a state of its own.
 pub(crate) fn can_pass(server: &Server) -> bool {
-    server.plan.preread.is_empty()
+    server.plan.preread.is_empty() && server.plan.filter.is_none()
 }
 
 /// Takes over a session of another process, unless the configuration has no place for it.

@@ -1,5 +1,6 @@
 //! State of `stream` on one loop that sessions use, whatever their configuration.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -30,6 +31,11 @@ impl StreamLoop {
     /// Sets the services of the application. Called once.
     pub(crate) fn set_services(&self, services: Rc<dyn LoopServices>) {
         let _ = self.services.set(services);
+    }
+
+    /// State of HTTP on the loop, for modules that know its type and send requests; `None` without an application.
+    pub fn http(&self) -> Option<Rc<dyn Any>> {
+        self.services.get()?.http()
     }
 
     /// The services of the application; `None` without one.

@@ -118,6 +118,7 @@
         deliver(token, isDone, value) {
             const promise = pending.get(token);
             pending.delete(token);
+            parts.get('stream')?.leave();
             if (promise) {
                 (isDone ? promise.resolve : promise.reject)(value);
             }
@@ -125,6 +126,7 @@
         timer(id) {
             const timer = timers.get(id);
             timers.delete(id);
+            parts.get('stream')?.leave();
             if (timer) {
                 timer.callback(...timer.values);
             }

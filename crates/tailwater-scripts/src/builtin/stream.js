@@ -8,15 +8,26 @@
         upstream: { fromClient: true, isText: false },
         downstream: { fromClient: false, isText: false },
     };
+    // Codes of s.done(): those of nginx, and statuses.
+    const CODE_MIN = -6;
+    const CODE_MAX = 503;
     // Callbacks of each call: [from the upstream server, from the client].
     const listeners = new Map();
-    let direction = true;
+    // Direction of the event whose callback runs; undefined in other callbacks.
+    let direction;
 
     function subscribe(call, list) {
         host.subscribe(list[1] !== undefined, list[0] !== undefined);
         if (list[0] === undefined && list[1] === undefined) {
             listeners.delete(call);
         }
+    }
+
+    function send(data, options, fromClient) {
+        if (!host.isFilter()) {
+            throw new TypeError('cannot send buffer in this handler');
+        }
+        host.streamSend(data ?? '', fromClient, options?.last, options?.flush);
     }
 
     class Session {
@@ -28,17 +39,18 @@
         get variables() { return this.#cache.variables ??= core.part('request').variables(0, false); }
         get rawVariables() { return this.#cache.rawVariables ??= core.part('request').variables(0, true); }
 
-        allow() { this.done(0); }
-        decline() { this.done(-5); }
-        deny() { this.done(403); }
+        allow(code = 0) { this.done(code); }
+        decline(code = -5) { this.done(code); }
+        deny(code = 403) { this.done(code); }
         done(code = 0) {
-            const value = Math.trunc(Number(code));
-            if (!(value === -1 || value === -5 || (value >= 0 && value <= 999))) {
+            const value = Math.trunc(Number(code)) || 0;
+            if (value < CODE_MIN || value > CODE_MAX) {
                 throw new RangeError('code is out of range');
             }
             if (host.isFilter()) {
                 throw new TypeError('should not be called while filtering');
             }
+            listeners.delete(host.call());
             host.streamDone(value);
         }
         on(name, callback) {
@@ -75,10 +87,15 @@
                 subscribe(call, list);
             }
         }
-        send(data, options = {}) {
+        send(data, options) {
             const fromUpstream = options?.from_upstream;
-            host.streamSend(data, fromUpstream === undefined ? direction : !fromUpstream, options?.last, options?.flush);
+            if (fromUpstream === undefined && direction === undefined && host.isFilter()) {
+                throw new TypeError('from_upstream flag is expected when called asynchronously');
+            }
+            send(data, options, fromUpstream === undefined ? direction : !fromUpstream);
         }
+        sendUpstream(data, options) { send(data, options, true); }
+        sendDownstream(data, options) { send(data, options, false); }
         setReturnValue(value) { host.setReturnValue(value); }
     }
     for (const [name, number] of [['log', 1], ['warn', 2], ['error', 3]]) {
@@ -91,14 +108,21 @@
         event(call, data, isLast, fromClient) {
             const listener = listeners.get(call)?.[Number(fromClient)];
             if (listener === undefined) {
+                // A piece that has crossed the end of the subscription passes.
+                if (host.isFilter()) {
+                    host.streamSend(data, fromClient, isLast);
+                }
                 return undefined;
             }
             direction = fromClient;
-            return listener.callback(listener.isText ? host.decode(data) : core.buffer(data), { last: isLast });
+            const flags = { last: isLast, from_upstream: !fromClient };
+            return listener.callback(listener.isText ? host.decode(data) : core.buffer(data), flags);
         },
+        leave() { direction = undefined; },
         end(call) { listeners.delete(call); },
         reset() {
             listeners.clear();
+            direction = undefined;
             session = undefined;
         },
     };

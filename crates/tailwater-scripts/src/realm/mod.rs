@@ -56,6 +56,19 @@ struct RunningCall {
     function: String,
 }
 
+/// Result of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    /// The call has ended before.
+    NotRunning,
+    /// The callback has thrown an exception, and the call has ended.
+    Failed,
+    /// The callback of a body filter has returned.
+    Handled,
+    /// The callback of a session of stream has returned.
+    HandledOfSession,
+}
+
 /// Outcome of one callback: the value of the function, if the call is one for a value.
 type CallbackResult = Result<Option<Vec<u8>>, Box<Exception>>;
 
@@ -152,18 +165,25 @@ impl Realm {
         self.settle(id, result, is_filter);
     }
 
-    /// Runs the callback of an event. Returns false if the call is not running.
-    pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
+    /// Runs the callback of an event.
+    pub(crate) fn handle_event(&mut self, event: &Event) -> EventResult {
         let id = event.call;
-        let Some(kind) = self.kind(id) else { return false };
+        let Some(kind) = self.kind(id) else { return EventResult::NotRunning };
         let result = self.run(id, |ctx, state| {
             let data = bytes::array(ctx, &event.data)?;
             let arguments = (id as f64, data, event.is_last, event.from_client);
             state.core_function(ctx, "event")?.call(arguments)
         });
         let is_filter = matches!(kind, CallKind::BodyFilter | CallKind::BodyBufferFilter);
+        let has_failed = result.is_err();
         self.settle(id, result, is_filter && !event.is_last);
-        true
+        match kind {
+            _ if has_failed => EventResult::Failed,
+            CallKind::StreamAccess | CallKind::StreamPreread | CallKind::StreamFilter => {
+                EventResult::HandledOfSession
+            }
+            _ => EventResult::Handled,
+        }
     }
 
     /// Settles the promise of an operation.

@@ -427,9 +427,9 @@ impl MessageRate {
 /// Exit status of a process, as nginx words it: `exited on signal 9`, `exited with code 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessEnd {
-    signal: Option<i32>,
-    code: Option<i32>,
-    has_core: bool,
+    pub(super) signal: Option<i32>,
+    pub(super) code: Option<i32>,
+    pub(super) has_core: bool,
 }
 
 impl ProcessEnd {

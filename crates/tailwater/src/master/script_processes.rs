@@ -6,7 +6,8 @@
 //!                       └─ WorkerReply::ScriptsHang ─ KILL ─► ends
 //! ```
 //! Script processes end with the worker process, whose end closes their sockets. A set of them replaces another one when a reload changes
-//! their number or that of the loops: those of the old set end when the loops have closed their sockets.
+//! their number or that of the loops: those of the old set end when the loops have closed their sockets, which they also do after a reload to a
+//! configuration without scripts.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -72,6 +73,16 @@ pub(super) struct ScriptProcesses {
     current: Vec<Place>,
     /// Processes of earlier sets.
     retired: Vec<Pid>,
+    /// True if the configuration needs no scripts any more: the processes serve requests of the ones before, and end when those are gone.
+    is_draining: bool,
+}
+
+/// State of the worker process of script processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkerState {
+    Serving,
+    /// The worker process takes no new requests, and ends when it has served those that it has.
+    Leaving,
 }
 
 /// Place of one process in a set.
@@ -103,12 +114,14 @@ impl ScriptNeeds {
 }
 
 impl ScriptProcesses {
-    /// Adopts the needs of the configuration that is served now. Processes that fit go on; without needs all of them go on, because
-    /// requests of the configuration before may run.
+    /// Adopts the needs of the configuration that is served now. Processes that fit go on; without needs all of them go on until the loops
+    /// close their sockets, because requests of the configuration before may run.
     pub(super) fn follow(&mut self, needs: Option<&ScriptNeeds>, now: Instant) {
-        if needs.is_none() || self.needs.as_ref() == needs {
+        let was_draining = std::mem::replace(&mut self.is_draining, needs.is_none());
+        if needs.is_none() || self.needs.as_ref() == needs && !was_draining {
             return;
         }
+        // After draining, the loops may have closed the sockets of the old set already.
         self.needs = needs.cloned();
         self.set += 1;
         self.retired.extend(self.current.drain(..).filter_map(|place| Some(place.running?.0)));
@@ -145,15 +158,35 @@ impl ScriptProcesses {
     }
 
     /// Takes note of the end of a process; `false` if it was none of these.
-    pub(super) fn ended(&mut self, pid: Pid, end: ProcessEnd, now: Instant, console: &Console) -> bool {
+    pub(super) fn ended(
+        &mut self,
+        pid: Pid,
+        end: ProcessEnd,
+        worker: WorkerState,
+        now: Instant,
+        console: &Console,
+    ) -> bool {
         if let Some(at) = self.retired.iter().position(|retired| *retired == pid) {
             self.retired.swap_remove(at);
             console.report(Level::Info, format_args!("script process {pid} {end}"));
             return true;
         }
-        let place = self.current.iter_mut().find(|place| place.running.is_some_and(|(own, _)| own == pid));
-        let Some(place) = place else { return false };
+        let is_own = |place: &Place| place.running.is_some_and(|(own, _)| own == pid);
+        let Some(at) = self.current.iter().position(is_own) else { return false };
+        // The loops have closed its sockets.
+        if end.is_clean() && (worker == WorkerState::Leaving || self.is_draining) {
+            console.report(Level::Info, format_args!("script process {pid} {end}"));
+            self.current.swap_remove(at);
+            return true;
+        }
+        let Some(place) = self.current.get_mut(at) else { return false };
         let Some((_, since)) = place.running.take() else { return false };
+        if end.is_clean() {
+            // The worker process has ended, which will be known before the delay is over, or has found the process faulty.
+            console.report(Level::Info, format_args!("script process {pid} {end}"));
+            place.put_off(now);
+            return true;
+        }
         console.report(Level::Warn, format_args!("script process {pid} {end}, starting another one"));
         if now.duration_since(since) < SHORT_LIFE {
             place.put_off(now);
@@ -213,6 +246,8 @@ impl ScriptNeeds {
             theirs.push(their);
         }
         let mut command = Command::new(&self.program);
+        // A signal of a terminal reaches the master, who decides when script processes end.
+        command.process_group(0);
         command.env_clear().current_dir(Path::new("/")).stdin(Stdio::null()).stdout(Stdio::null());
         command.arg("serve");
         if let Some((uid, gid)) = self.identity {
@@ -262,6 +297,52 @@ mod tests {
             let all: Vec<Vec<usize>> = (0..processes).map(|index| needs.loops_of(index).collect()).collect();
             assert_eq!(all, expected, "{processes} processes, {loops} loops");
         }
+    }
+
+    /// Script processes with one that runs under the number 1000.
+    fn with_one_running(start: Instant) -> (ScriptProcesses, Pid) {
+        let pid = Pid::from_raw(1000).unwrap();
+        let mut scripts = ScriptProcesses::default();
+        scripts.follow(Some(&needs(1, 1)), start);
+        scripts.current[0].running = Some((pid, start));
+        (scripts, pid)
+    }
+
+    #[test]
+    fn process_whose_sockets_were_closed_is_replaced_only_for_a_worker_that_serves() {
+        let console = Console::quiet();
+        let start = Instant::now();
+        let later = start + SHORT_LIFE;
+        let clean = ProcessEnd { signal: None, code: Some(0), has_core: false };
+        let killed = ProcessEnd { signal: Some(9), code: None, has_core: false };
+        for (end, worker, is_draining, expected) in [
+            (clean, WorkerState::Serving, false, Some(later + DELAY_MIN)),
+            (clean, WorkerState::Serving, true, None),
+            (clean, WorkerState::Leaving, false, None),
+            (killed, WorkerState::Leaving, false, Some(later)),
+            (killed, WorkerState::Serving, true, Some(later)),
+        ] {
+            let (mut scripts, pid) = with_one_running(start);
+            if is_draining {
+                scripts.follow(None, start);
+            }
+            assert!(scripts.ended(pid, end, worker, later, &console));
+            assert_eq!(scripts.deadline(), expected, "{worker:?} {is_draining}");
+            // The number is not that of a running process of this test.
+            scripts.retired.clear();
+        }
+    }
+
+    #[test]
+    fn processes_of_a_configuration_that_comes_back_are_new_ones() {
+        let start = Instant::now();
+        let (mut scripts, pid) = with_one_running(start);
+        scripts.follow(Some(&needs(1, 1)), start);
+        assert!(scripts.retired.is_empty() && scripts.set == 1, "the same needs change nothing");
+        scripts.follow(None, start);
+        scripts.follow(Some(&needs(1, 1)), start);
+        assert_eq!((scripts.set, scripts.deadline()), (2, Some(start)));
+        assert_eq!(std::mem::take(&mut scripts.retired), [pid]);
     }
 
     #[test]

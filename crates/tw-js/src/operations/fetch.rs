@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_connect::Resolving;
 use tw_connect::tls_settings::TlsSettings;
+use tw_connect::upstream_tls::UpstreamTls;
+use tw_core::reach::Reach;
+use tw_core::session::Session;
 use tw_http::fields::is_name;
 use tw_http::{Known, Method, hop};
 use tw_log::Text;
 use tw_proxy::own_request::{HostTarget, OwnRequest, send_to_host};
+use tw_request::event_loop::Loop;
 use tw_request::plan::LocalFuture;
-use tw_request::request::Request;
 use tw_script::{ByteBuf, FetchRequest, FetchResponse, Field, OperationError, Reply};
 
 use super::answer::Answer;
@@ -37,9 +41,28 @@ pub(crate) struct FetchSettings {
     /// Bytes of the body of a response.
     pub(crate) response_max: usize,
     /// TLS with verification of the server, and without.
-    pub(crate) verified: TlsSettings<Request>,
-    pub(crate) unverified: TlsSettings<Request>,
+    pub(crate) verified: Arc<dyn FetchTls>,
+    pub(crate) unverified: Arc<dyn FetchTls>,
     pub(crate) verifies: bool,
+}
+
+/// TLS of requests of scripts, whatever the protocol of the block.
+pub(crate) trait FetchTls: Send + Sync {
+    /// TLS of connections to a server; `None` if there can be none.
+    fn for_server(&self, host: &[u8]) -> Option<UpstreamTls>;
+
+    /// Adds what the sandbox must allow.
+    fn reach(&self, reach: &mut Reach);
+}
+
+impl<S: Session> FetchTls for TlsSettings<S> {
+    fn for_server(&self, host: &[u8]) -> Option<UpstreamTls> {
+        Self::for_server(self, host)
+    }
+
+    fn reach(&self, reach: &mut Reach) {
+        Self::reach(self, reach);
+    }
 }
 
 /// Longest time of one request, in waits.
@@ -91,10 +114,11 @@ impl FetchUrl {
     }
 }
 
-/// Begins a request of a script for `r`.
+/// Begins a request of a script on a loop. `resolving` is for the name of the server.
 pub(crate) fn begin(
-    r: &Request,
-    settings: &Arc<FetchSettings>,
+    event_loop: Rc<Loop>,
+    resolving: Resolving,
+    settings: &FetchSettings,
     request: FetchRequest,
 ) -> Result<LocalFuture<'static, Answer>, OperationError> {
     let url = FetchUrl::parse(&request.url)
@@ -131,10 +155,8 @@ pub(crate) fn begin(
         method: Method::of(method),
         head_max: limit(request.buffer_size, settings.buffer_size),
     };
-    let event_loop = r.client().event_loop.clone();
-    let resolving = r.plan().core.resolving.clone();
     Ok(Box::pin(async move {
-        let sent = send_to_host(&Rc::clone(&event_loop), &resolving, &target, order).await;
+        let sent = send_to_host(&event_loop, &resolving, &target, order).await;
         let response = sent.map_err(error)?;
         let fields = response.head.fields.iter().map(|(name, value)| Field::new(name, value)).collect();
         let line = &response.head.status_line;

@@ -13,6 +13,7 @@ use tw_log::Level;
 use tw_stream::Stream;
 use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
 use tw_stream::session::{SendFailure, SessionStatus, StreamSession};
+use tw_stream::session_filter::{self, FilteredSendFailure};
 
 /// `return` as written.
 #[derive(Default)]
@@ -59,14 +60,15 @@ impl ContentHandler for StreamReturn {
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
         Box::pin(async move {
             let text = self.text.as_ref().map_or_else(Vec::new, |text| text.value(s));
-            match s.send(&text, SEND_TIMEOUT).await {
+            match session_filter::send(s, text, SEND_TIMEOUT).await {
                 Ok(()) => SessionStatus::OK,
-                Err(SendFailure::Timeout) => {
+                Err(FilteredSendFailure::Filter(status)) => status,
+                Err(FilteredSendFailure::Send(SendFailure::Timeout)) => {
                     let message = "connection timed out (110: Connection timed out) while returning text";
                     s.log(Level::Info, format_args!("{message}"));
                     SessionStatus::OK
                 }
-                Err(SendFailure::Broken(error)) => {
+                Err(FilteredSendFailure::Send(SendFailure::Broken(error))) => {
                     let errno = Errno(error.raw_os_error().unwrap_or_default());
                     s.log(Level::Info, format_args!("send() failed ({errno}) while returning text"));
                     SessionStatus::INTERNAL_SERVER_ERROR

@@ -12,6 +12,7 @@ use tw_core::generation::ListenAddress;
 use tw_core::load::{ConfigBuilder, Mistakes, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
+use tw_core::vars::VariableUses;
 use tw_tls_settings::preload_keys;
 
 use super::{CORE_SERVER, CORE_SSL, CORE_UPSTREAM};
@@ -45,10 +46,13 @@ pub(super) fn build(
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();
     loaded.upstreams =
         resolve_blocks(stream.upstreams, &outer, resolving, table, CORE_UPSTREAM, cx, &mut loaded.reach)?;
+    // Templates of groups are evaluated by the handlers that pass sessions to them.
+    let uses = cx.vars.uses.clone();
     for (raws, span) in stream.servers {
         yield_if_due();
         let settings = resolve(raws, Some(&outer), table, cx)?;
-        let server = server(&settings, span, table, &mut loaded.reach);
+        let uses_of_server = std::mem::replace(&mut cx.vars.uses, uses.clone());
+        let server = server(&settings, span, uses_of_server, table, &mut loaded.reach);
         if server.settings.listens.is_empty() {
             cx.mistakes.add(no_listen(span));
         }
@@ -64,9 +68,15 @@ fn no_listen(span: Span) -> ConfError {
 }
 
 /// Makes the plan of a server.
-fn server(settings: &[Resolved], span: Span, table: &Table<Stream>, reach: &mut Reach) -> Server {
+fn server(
+    settings: &[Resolved],
+    span: Span,
+    variable_uses: VariableUses,
+    table: &Table<Stream>,
+    reach: &mut Reach,
+) -> Server {
     let core = settings_of::<ServerSettings>(settings, CORE_SERVER);
-    let mut plan = Plan::default();
+    let mut plan = Plan { variable_uses, ..Plan::default() };
     for (module, settings) in table.modules().iter().zip(settings) {
         plan.install(module.name, |plan| module.install(settings, plan));
         module.reach(settings, &core, reach);

@@ -9,6 +9,7 @@
 
 mod connect;
 mod datagrams;
+mod filtered;
 mod metered;
 pub(crate) mod proxy_header;
 mod relaying;

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tw_base::Errno;
 use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
+use tw_connect::observed_relay::ObservedEnd;
 use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relayed, relay};
 use tw_core::session::Session;
 use tw_log::Level;
@@ -17,11 +18,23 @@ use tw_net::Transport;
 use tw_upstream::PeerOutcome;
 
 use super::connect::ConnectedPeer;
+use super::filtered::FilteredRelay;
 use super::metered::RelayMeter;
 use super::session_drop::{log_drop, until_dropped};
 use super::settings::ProxySettings;
+use crate::local_future::LocalFuture;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
+use crate::session_filter::FilterQueue;
+
+/// Reason why a relay is over.
+enum RelayOutcome {
+    Relayed(Relayed),
+    /// The server gets no sessions any more.
+    Dropped,
+    /// The filter has ended the session, and has logged the reason.
+    EndedByFilter(SessionStatus),
+}
 
 /// Relays the bytes of `s` until the session is over.
 pub(super) async fn run(
@@ -36,36 +49,84 @@ pub(super) async fn run(
     // A server without a response has succeeded when it is connected, as in nginx.
     let _ = lease.passed(now_ms());
     let limits = limits(s, settings);
-    let first = first_bytes(s, &header);
-    drop(header);
+    let filter = match Box::pin(FilterQueue::begin(s)).await {
+        Ok(filter) => filter,
+        Err(status) => {
+            let _ = lease.done(PeerOutcome::Success, now_ms());
+            return status;
+        }
+    };
     let client = s.client.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
     let ends = [(RelaySide::Client, &*downstream), (RelaySide::Server, &transport)];
-    let [to_client, to_server] = ends.map(|(side, transport)| meter.end(side, transport));
-    let relayed = {
-        let mut relaying =
-            pin!(relay(&client.event_loop, (to_client, first), (to_server, Bytes::new()), limits));
-        let mut dropped = until_dropped(settings, &client.event_loop, group, peer);
-        poll_fn(|cx| match relaying.as_mut().poll(cx) {
-            Poll::Ready(relayed) => Poll::Ready(Some(relayed)),
-            Poll::Pending => dropped.as_mut().poll(cx).map(|()| None),
-        })
-        .await
+    let ends = ends.map(|(side, transport)| meter.end(side, transport));
+    let dropped = until_dropped(settings, &client.event_loop, group, peer);
+    let outcome = match filter {
+        Some(filter) => Box::pin(relay_filtered(s, filter, Bytes::from(header), ends, limits, dropped)).await,
+        None => {
+            let first = first_bytes(s, &header);
+            drop(header);
+            let [to_client, to_server] = ends;
+            let mut relaying =
+                pin!(relay(&client.event_loop, (to_client, first), (to_server, Bytes::new()), limits));
+            let mut dropped = dropped;
+            poll_fn(|cx| match relaying.as_mut().poll(cx) {
+                Poll::Ready(relayed) => Poll::Ready(RelayOutcome::Relayed(relayed)),
+                Poll::Pending => dropped.as_mut().poll(cx).map(|()| RelayOutcome::Dropped),
+            })
+            .await
+        }
     };
-    record(s, &meter, relayed.as_ref().and_then(|relayed| relayed.first_byte));
+    let first_byte = match &outcome {
+        RelayOutcome::Relayed(relayed) => relayed.first_byte,
+        RelayOutcome::Dropped | RelayOutcome::EndedByFilter(_) => None,
+    };
+    record(s, &meter, first_byte);
     let _ = meter.into_lease().done(PeerOutcome::Success, now_ms());
     drop(permit);
-    match relayed {
-        Some(relayed) => {
+    match outcome {
+        RelayOutcome::Relayed(relayed) => {
             log_end(s, &relayed);
             SessionStatus::OK
         }
-        None => {
+        RelayOutcome::Dropped => {
             log_drop(s);
             SessionStatus::BAD_GATEWAY
         }
+        RelayOutcome::EndedByFilter(status) => status,
     }
+}
+
+/// Relays the bytes of `s` by way of a filter. The server gets `header` in front of all.
+async fn relay_filtered(
+    s: &mut StreamSession,
+    filter: FilterQueue,
+    header: Bytes,
+    [to_client, to_server]: [ObservedEnd<'_, RelayMeter>; 2],
+    limits: RelayLimits,
+    mut dropped: LocalFuture<'_, ()>,
+) -> RelayOutcome {
+    let client = s.client.clone();
+    let early = first_bytes(s, &[]);
+    let filtered = FilteredRelay::new(s, filter, early);
+    let to_client = filtered.end(RelaySide::Client, to_client);
+    let to_server = filtered.end(RelaySide::Server, to_server);
+    let mut relaying =
+        pin!(relay(&client.event_loop, (to_client, header), (to_server, Bytes::new()), limits));
+    poll_fn(|cx| {
+        if let Err(status) = filtered.poll(cx) {
+            return Poll::Ready(RelayOutcome::EndedByFilter(status));
+        }
+        match relaying.as_mut().poll(cx) {
+            Poll::Ready(relayed) => Poll::Ready(match filtered.failure() {
+                Some(status) => RelayOutcome::EndedByFilter(status),
+                None => RelayOutcome::Relayed(relayed),
+            }),
+            Poll::Pending => dropped.as_mut().poll(cx).map(|()| RelayOutcome::Dropped),
+        }
+    })
+    .await
 }
 
 fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {

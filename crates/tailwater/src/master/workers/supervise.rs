@@ -10,6 +10,7 @@ use super::super::child::{Child, Failure, ProcessEnd};
 use super::super::handover::Handover;
 use super::super::liveness::{LIVENESS_TIMEOUT, LivenessTimer};
 use super::super::processes::ProcessState;
+use super::super::script_processes::WorkerState;
 use super::Workers;
 use super::start::begin;
 use crate::ipc::channel::{ReadResult, WorkerReply};
@@ -79,10 +80,11 @@ impl Workers {
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
         let end = ProcessEnd::from(status);
         let now = Instant::now();
-        let mut all = self.leaving.iter_mut().chain(&mut self.current);
-        if let Some(child) =
-            all.find_map(|child| child.scripts.ended(pid, end, now, console).then_some(child))
-        {
+        let leaving = self.leaving.iter_mut().map(|child| (child, WorkerState::Leaving));
+        let mut all = leaving.chain(self.current.iter_mut().map(|child| (child, WorkerState::Serving)));
+        let is_of =
+            |child: &mut Child, worker| child.scripts.ended(pid, end, worker, now, console);
+        if let Some(child) = all.find_map(|(child, worker)| is_of(child, worker).then_some(child)) {
             child.start_scripts(now, console);
             return true;
         }

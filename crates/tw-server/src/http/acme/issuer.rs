@@ -12,6 +12,8 @@ use tw_acme::{
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
 };
+use tw_core::load;
+use tw_core::module::Protocol;
 use tw_fleet::{Fleet, find_encrypting_fleet};
 use tw_http::base64::{self, Alphabet};
 use tw_tls::{BUNDLES, client_config};
@@ -338,6 +340,6 @@ fn bundle(cx: &Resolve<'_>) -> Option<Vec<u8>> {
 }
 
 /// File with the certificates of the authorities that this system trusts.
-pub fn system_bundle(cx: &Resolve<'_>) -> Option<&'static str> {
+pub fn system_bundle<P: Protocol>(cx: &load::Resolve<'_, P>) -> Option<&'static str> {
     BUNDLES.into_iter().find(|path| cx.read_file(path.as_bytes()).is_ok())
 }

@@ -1,0 +1,62 @@
+//! Requests of http as scripts see them.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_core::shared_objects::SharedObjects;
+use tw_request::request::Request;
+use tw_script::{ByteBuf, CallKind, OperationError};
+
+use crate::request_call::{Failed, Progress, RequestCall, ScriptFunction};
+use crate::script_session::ScriptSession;
+use crate::script_variable::log_missing_scripts;
+use crate::script_variables::MissingVariables;
+use crate::set_of_plan::SetOfPlan;
+use crate::snapshot;
+
+impl ScriptSession for Request {
+    const VARIABLES: &'static [u8] = b"js_set";
+
+    fn shared_objects(&self) -> &SharedObjects {
+        &self.generation().process.shared_objects
+    }
+
+    // Subrequests share the values of variables, and these.
+    fn missing(&self) -> Option<Rc<MissingVariables>> {
+        self.extensions.get()
+    }
+
+    fn keep_missing(&mut self, missing: Rc<MissingVariables>) {
+        self.extensions.put_common(missing);
+    }
+
+    fn refusal(message: String) -> OperationError {
+        OperationError::Error(message)
+    }
+
+    fn call_for_value<'a>(
+        &'a mut self,
+        function: Arc<str>,
+    ) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + 'a>> {
+        Box::pin(async move {
+            let Some(scripts) = self.plan().parts.get::<SetOfPlan>() else {
+                log_missing_scripts(self, &function);
+                return None;
+            };
+            call(self, &scripts.function(&function)).await.ok()
+        })
+    }
+}
+
+/// Calls a function for its value.
+async fn call(r: &mut Request, function: &ScriptFunction) -> Result<Vec<u8>, Failed> {
+    let snapshot = snapshot::of_request(r, None);
+    let mut call = RequestCall::start(r, function, CallKind::Set, snapshot).await?;
+    loop {
+        // Other effects are those of a response, which a variable does not make.
+        if let Progress::Done(value) = call.next(r).await? {
+            return Ok(value.map(ByteBuf::into_vec).unwrap_or_default());
+        }
+    }
+}

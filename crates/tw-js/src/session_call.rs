@@ -1,0 +1,164 @@
+//! A call on behalf of a session of stream: its operations are answered here, its effects are the caller's.
+//!
+//! A script gets nothing but what its own session may have, as with requests ([`request_call`](crate::request_call)).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tw_request::event_loop::Loop;
+use tw_request::plan::LocalFuture;
+use tw_script::{CallKind, Effect, Operation, OperationError, Snapshot, StreamSnapshot, Subject, Token};
+use tw_stream::session::{SessionTransport, StreamSession};
+
+use crate::call_report::{self, Failed, fail};
+use crate::counters::Counters;
+use crate::held_contexts::HeldContexts;
+use crate::loop_scripts::LoopScripts;
+use crate::operations::fetch::{self, FetchSettings};
+use crate::operations::{Answer, dictionary, variable};
+use crate::request_call::{Progress, RUNNING_MAX, ScriptFunction};
+use crate::script_call::{CallOrder, CallStep, ScriptCall};
+
+/// Call on behalf of a session.
+pub(crate) struct SessionCall {
+    call: ScriptCall,
+    /// Operations that need nothing of the session any more.
+    running: Vec<(Token, LocalFuture<'static, Answer>)>,
+    counters: Arc<Counters>,
+    fetch: Arc<FetchSettings>,
+}
+
+impl SessionCall {
+    /// Calls a function for `s`.
+    pub(crate) async fn start(
+        s: &mut StreamSession,
+        function: &ScriptFunction,
+        kind: CallKind,
+    ) -> Result<Self, Failed> {
+        let ScriptFunction { set, name, counters, fetch } = function;
+        let scripts = LoopScripts::of_loop(s.client.event_loop.index);
+        let contexts = contexts_of(s);
+        let snapshot = match kind {
+            CallKind::Periodic => Snapshot::None,
+            _ => Snapshot::Stream(snapshot(s)),
+        };
+        let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
+        counters.calls.add(1);
+        let call = ScriptCall::start(scripts, order, contexts.contexts()).await;
+        let call = call.map_err(|failure| fail(s, name, counters, &failure))?;
+        contexts.keep(call.contexts());
+        Ok(Self { call, running: Vec::new(), counters: counters.clone(), fetch: fetch.clone() })
+    }
+
+    /// Waits for the next effect or the end, and answers operations meanwhile. A dropped future loses nothing.
+    pub(crate) async fn next(&mut self, s: &mut StreamSession) -> Result<Progress, Failed> {
+        poll_fn(|cx| self.poll_next(s, cx)).await
+    }
+
+    /// Polls for the next effect or the end, and answers operations meanwhile.
+    pub(crate) fn poll_next(
+        &mut self,
+        s: &mut StreamSession,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Progress, Failed>> {
+        loop {
+            if let Poll::Ready(step) = self.call.poll_next(cx) {
+                let step = step.map_err(|failure| fail(s, self.call.function(), &self.counters, &failure))?;
+                match step {
+                    CallStep::Operation(token, operation) => self.operate(s, token, operation),
+                    CallStep::Effect(Effect::Log { level, message }) => call_report::log(s, level, &message),
+                    CallStep::Effect(effect) => return Poll::Ready(Ok(Progress::Effect(effect))),
+                    CallStep::Handled => return Poll::Ready(Ok(Progress::Handled)),
+                    CallStep::Done(outcome) => {
+                        // The call may have moved to another process.
+                        contexts_of(s).keep(self.call.contexts());
+                        let outcome = call_report::outcome(s, &self.call, &self.counters, outcome);
+                        return Poll::Ready(outcome.map(Progress::Done));
+                    }
+                }
+                continue;
+            }
+            let answered = (0..self.running.len()).find_map(|at| {
+                let (token, operation) = self.running.get_mut(at)?;
+                match operation.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Some((at, *token, answer)),
+                    Poll::Pending => None,
+                }
+            });
+            let Some((at, token, answer)) = answered else { return Poll::Pending };
+            drop(self.running.remove(at));
+            self.call.reply(token, answer);
+        }
+    }
+
+    /// Sends the next piece of the session to the function.
+    pub(crate) fn send_event(
+        &mut self,
+        s: &StreamSession,
+        data: &[u8],
+        is_last: bool,
+        from_client: bool,
+    ) -> Result<(), Failed> {
+        let sent = self.call.send_event(data, is_last, from_client);
+        sent.map_err(|failure| fail(s, self.call.function(), &self.counters, &failure))
+    }
+
+    /// Answers an operation, or begins it.
+    fn operate(&mut self, s: &mut StreamSession, token: Token, operation: Operation) {
+        let answer = match operation {
+            Operation::Variable { subject: Subject::Main, name } => variable::read(s, &name),
+            Operation::VariableValue { variable, value, subject: Subject::Main, name } => {
+                variable::store_and_read(s, variable, value, &name)
+            }
+            Operation::SetVariable { subject: Subject::Main, name, value } => variable::set(s, &name, &value),
+            Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
+            Operation::Fetch(_) if self.running.len() >= RUNNING_MAX => {
+                Err(OperationError::Error(format!("more than {RUNNING_MAX} requests of ngx.fetch() at once")))
+            }
+            Operation::Fetch(request) => match self.begin_fetch(s, *request) {
+                Ok(running) => return self.running.push((token, running)),
+                Err(error) => Err(error),
+            },
+            Operation::File(_) => Err(OperationError::Error("fs is not supported here".to_owned())),
+            Operation::Variable { .. }
+            | Operation::VariableValue { .. }
+            | Operation::SetVariable { .. }
+            | Operation::ResponseHead
+            | Operation::RequestBody
+            | Operation::ReadRequestBody
+            | Operation::Subrequest { .. } => {
+                Err(OperationError::Type("not available in a session of stream".to_owned()))
+            }
+        };
+        self.call.reply(token, answer);
+    }
+
+    fn begin_fetch(
+        &self,
+        s: &StreamSession,
+        request: tw_script::FetchRequest,
+    ) -> Result<LocalFuture<'static, Answer>, OperationError> {
+        let http = s.client.event_loop.http().and_then(|http| http.downcast::<Loop>().ok());
+        let http = http.ok_or_else(|| OperationError::Error("the loop ends".to_owned()))?;
+        fetch::begin(http, s.server().settings.resolving.clone(), &self.fetch, request)
+    }
+}
+
+/// Contexts of the session.
+fn contexts_of(s: &mut StreamSession) -> Rc<HeldContexts> {
+    s.held_by_module().unwrap_or_else(|| {
+        let own = Rc::new(HeldContexts::default());
+        tw_core::session::Session::hold(s, own.clone());
+        own
+    })
+}
+
+fn snapshot(s: &StreamSession) -> StreamSnapshot {
+    StreamSnapshot {
+        remote_address: s.client.addr_text().as_bytes().to_vec().into(),
+        status: s.status.0,
+        is_datagram: matches!(s.transport, SessionTransport::Datagrams(_)),
+    }
+}

@@ -1,0 +1,62 @@
+//! Sessions of stream as scripts see them.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_core::session::Session;
+use tw_core::shared_objects::SharedObjects;
+use tw_script::{ByteBuf, CallKind, OperationError};
+use tw_stream::session::StreamSession;
+
+use crate::call_report::Failed;
+use crate::request_call::{Progress, ScriptFunction};
+use crate::script_session::ScriptSession;
+use crate::script_variable::log_missing_scripts;
+use crate::script_variables::MissingVariables;
+use crate::session_call::SessionCall;
+use crate::set_of_plan::SetOfPlan;
+
+impl ScriptSession for StreamSession {
+    const VARIABLES: &'static [u8] = b"stream js_set";
+
+    fn shared_objects(&self) -> &SharedObjects {
+        &self.client.generation.process.shared_objects
+    }
+
+    fn missing(&self) -> Option<Rc<MissingVariables>> {
+        self.held_by_module()
+    }
+
+    fn keep_missing(&mut self, missing: Rc<MissingVariables>) {
+        self.hold(missing);
+    }
+
+    fn refusal(message: String) -> OperationError {
+        OperationError::Type(message)
+    }
+
+    fn call_for_value<'a>(
+        &'a mut self,
+        function: Arc<str>,
+    ) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + 'a>> {
+        Box::pin(async move {
+            let Some(scripts) = self.server().plan.parts.get::<SetOfPlan>() else {
+                log_missing_scripts(self, &function);
+                return None;
+            };
+            call(self, &scripts.function(&function)).await.ok()
+        })
+    }
+}
+
+/// Calls a function for its value.
+async fn call(s: &mut StreamSession, function: &ScriptFunction) -> Result<Vec<u8>, Failed> {
+    let mut call = SessionCall::start(s, function, CallKind::Set).await?;
+    loop {
+        // Other effects are those of a phase, which a variable does not belong to.
+        if let Progress::Done(value) = call.next(s).await? {
+            return Ok(value.map(ByteBuf::into_vec).unwrap_or_default());
+        }
+    }
+}
