@@ -63,6 +63,8 @@ pub struct ResolveContext<'a> {
     pub files: &'a dyn ConfFiles,
     /// All thread pools.
     pub pools: &'a [PoolSettings],
+    /// Number of event loops.
+    pub loops: usize,
     /// The error log of `main`.
     pub main_error_log: SharedErrorLog,
     /// All logs.
@@ -190,6 +192,11 @@ impl<P: Protocol> Resolve<'_, P> {
     /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)
+    }
+
+    /// Number of event loops.
+    pub fn loops(&self) -> usize {
+        self.shared.loops
     }
 
     /// Metrics of the core and of every module.

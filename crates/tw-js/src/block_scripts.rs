@@ -10,6 +10,7 @@ use tw_core::reach::Reach;
 use crate::block_variables;
 use crate::common::Common;
 use crate::fetch_settings::FetchDirectives;
+use crate::periodic::{Periodic, RawPeriodic};
 use crate::raw::Raw;
 use crate::script_session::ScriptSession;
 use crate::set_of_plan::SetOfPlan;
@@ -72,6 +73,21 @@ impl BlockScripts {
             .at(word.span)),
             (word, _) => Ok(word.map(|word| word.lossy().into())),
         }
+    }
+
+    /// The functions of `js_periodic` in the block.
+    pub(crate) fn periodics<P: ConnectingProtocol>(
+        &self,
+        written: &[RawPeriodic],
+        cx: &Resolve<'_, P>,
+    ) -> Result<Box<[Periodic]>, ConfError> {
+        let mut all = Vec::new();
+        for raw in written {
+            if let Some(function) = self.own_function(Some(raw.function.clone()), "js_periodic")? {
+                all.push(raw.resolve(function, cx)?);
+            }
+        }
+        Ok(all.into())
     }
 
     // A script may ask any server by `ngx.fetch()`.

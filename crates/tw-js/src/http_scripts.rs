@@ -18,6 +18,7 @@ use crate::block_scripts::BlockScripts;
 use crate::content::ContentHandler;
 use crate::counters;
 use crate::filter::ResponseFilter;
+use crate::http_periodic::{self, LocationPeriodics};
 use crate::limits;
 use crate::raw::{DIRECTIVES, Raw};
 
@@ -28,6 +29,8 @@ pub struct HttpScripts {
     access: Option<Arc<str>>,
     header_filter: Option<Arc<str>>,
     body_filter: Option<BodyFilter>,
+    /// `js_periodic`; not inherited.
+    periodics: Arc<LocationPeriodics>,
 }
 
 /// `js_body_filter`
@@ -63,11 +66,16 @@ impl Settings<Http> for HttpScripts {
         let function = own(filter.map(|filter| filter.function), "js_body_filter")?;
         let body_filter = function.map(|function| BodyFilter { function, kind });
         let body_filter = body_filter.or_else(|| outer.and_then(|outer| outer.body_filter.clone()));
-        Ok(Self { block, content, access, header_filter, body_filter })
+        let periodics = block.periodics(&raw.periodics, cx)?;
+        if !periodics.is_empty() {
+            cx.keep(b"js_periodic", |_| false, http_periodic::task);
+        }
+        let periodics = Arc::new(LocationPeriodics(periodics));
+        Ok(Self { block, content, access, header_filter, body_filter, periodics })
     }
 
     fn are_shared(&self) -> bool {
-        self.content.is_none()
+        self.content.is_none() && self.periodics.0.is_empty()
     }
 
     // A script may ask any server by `ngx.fetch()`.
@@ -78,6 +86,9 @@ impl Settings<Http> for HttpScripts {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let Some(part) = &self.block.part else { return };
         plan.parts.put(part.clone());
+        if !self.periodics.0.is_empty() {
+            plan.parts.put(self.periodics.clone());
+        }
         if let Some(function) = &self.content {
             plan.set_content(ContentHandler(part.function(function)));
         }

@@ -4,10 +4,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tw_connect::Resolving;
 use tw_core::shared_objects::SharedObjects;
+use tw_request::event_loop::Loop;
 use tw_request::request::Request;
 use tw_script::{ByteBuf, CallKind, OperationError};
 
+use crate::held_contexts::HeldContexts;
 use crate::request_call::{Failed, Progress, RequestCall, ScriptFunction};
 use crate::script_session::ScriptSession;
 use crate::script_variable::log_missing_scripts;
@@ -46,6 +49,26 @@ impl ScriptSession for Request {
             };
             call(self, &scripts.function(&function)).await.ok()
         })
+    }
+
+    fn loop_index(&self) -> usize {
+        self.client().event_loop.index
+    }
+
+    fn held_contexts(&mut self) -> Rc<HeldContexts> {
+        self.extensions.get().unwrap_or_else(|| {
+            let own = Rc::new(HeldContexts::default());
+            self.extensions.put(own.clone());
+            own
+        })
+    }
+
+    fn http(&self) -> Option<Rc<Loop>> {
+        Some(self.client().event_loop.clone())
+    }
+
+    fn resolving(&self) -> Resolving {
+        self.plan().core.resolving.clone()
     }
 }
 

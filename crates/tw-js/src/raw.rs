@@ -10,6 +10,7 @@ use tw_module_support::zone::ZoneParameter;
 use tw_script::DictionaryType;
 
 use crate::dictionary::DictionarySettings;
+use crate::periodic::RawPeriodic;
 
 /// Blocks of settings that inner blocks inherit.
 const ALL: u32 = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
@@ -44,6 +45,7 @@ pub struct Raw {
     pub(crate) body_filter: Setting<RawBodyFilter>,
     pub(crate) preread: Setting<Word>,
     pub(crate) filter: Setting<Word>,
+    pub(crate) periodics: Vec<RawPeriodic>,
 }
 
 /// `js_fetch_*`
@@ -243,6 +245,18 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("0.4.0 of njs")
         .doc("A function changes the bytes of sessions, in both directions.")
         .set(|raw, node, _| raw.filter.set_once(node, node.arg(0)?.clone())),
+    record::new(
+        "js_periodic",
+        "function [interval=time] [jitter=time] [worker_affinity=all | mask]",
+        LOCATION | STREAM_SERVER,
+        Args::at_least(1),
+    )
+    .since("0.8.1 of njs")
+    .doc("A function is called in intervals, by default every five seconds on the first worker.")
+    .set(|raw, node, _| {
+        raw.periodics.push(RawPeriodic::read(node)?);
+        Ok(())
+    }),
     record::new("js_header_filter", "function", REQUESTS, Args::exact(1))
         .since("0.5.1 of njs")
         .doc("A function changes the head of responses.")

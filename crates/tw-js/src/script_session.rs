@@ -4,10 +4,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tw_connect::Resolving;
 use tw_core::session::Session;
 use tw_core::shared_objects::SharedObjects;
+use tw_request::event_loop::Loop;
 use tw_script::OperationError;
 
+use crate::held_contexts::HeldContexts;
 use crate::script_variables::MissingVariables;
 
 /// Request or session that scripts can be called for.
@@ -32,4 +35,16 @@ pub(crate) trait ScriptSession: Session {
         &'a mut self,
         function: Arc<str>,
     ) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + 'a>>;
+
+    /// Number of the loop.
+    fn loop_index(&self) -> usize;
+
+    /// Contexts of calls that are none of a request of http.
+    fn held_contexts(&mut self) -> Rc<HeldContexts>;
+
+    /// State of http on the loop; `None` if the loop ends.
+    fn http(&self) -> Option<Rc<Loop>>;
+
+    /// Name servers for `ngx.fetch()`.
+    fn resolving(&self) -> Resolving;
 }

@@ -1,25 +1,22 @@
-//! A call on behalf of a session of stream: its operations are answered here, its effects are the caller's.
+//! A call on behalf of a session of stream, or of nobody (`js_periodic`): its operations are answered here, its effects are the caller's.
 //!
 //! A script gets nothing but what its own session may have, as with requests ([`request_call`](crate::request_call)).
 
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tw_request::event_loop::Loop;
 use tw_request::plan::LocalFuture;
-use tw_script::{CallKind, Effect, Operation, OperationError, Snapshot, StreamSnapshot, Subject, Token};
-use tw_stream::session::{SessionTransport, StreamSession};
+use tw_script::{CallKind, Effect, FetchRequest, Operation, OperationError, Snapshot, Subject, Token};
 
 use crate::call_report::{self, Failed, fail};
 use crate::counters::Counters;
-use crate::held_contexts::HeldContexts;
 use crate::loop_scripts::LoopScripts;
 use crate::operations::fetch::{self, FetchSettings};
 use crate::operations::{Answer, dictionary, variable};
 use crate::request_call::{Progress, RUNNING_MAX, ScriptFunction};
 use crate::script_call::{CallOrder, CallStep, ScriptCall};
+use crate::script_session::ScriptSession;
 
 /// Call on behalf of a session.
 pub(crate) struct SessionCall {
@@ -32,18 +29,15 @@ pub(crate) struct SessionCall {
 
 impl SessionCall {
     /// Calls a function for `s`.
-    pub(crate) async fn start(
-        s: &mut StreamSession,
+    pub(crate) async fn start<S: ScriptSession>(
+        s: &mut S,
         function: &ScriptFunction,
         kind: CallKind,
+        snapshot: Snapshot,
     ) -> Result<Self, Failed> {
         let ScriptFunction { set, name, counters, fetch } = function;
-        let scripts = LoopScripts::of_loop(s.client.event_loop.index);
-        let contexts = contexts_of(s);
-        let snapshot = match kind {
-            CallKind::Periodic => Snapshot::None,
-            _ => Snapshot::Stream(snapshot(s)),
-        };
+        let scripts = LoopScripts::of_loop(s.loop_index());
+        let contexts = s.held_contexts();
         let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
         counters.calls.add(1);
         let call = ScriptCall::start(scripts, order, contexts.contexts()).await;
@@ -53,14 +47,14 @@ impl SessionCall {
     }
 
     /// Waits for the next effect or the end, and answers operations meanwhile. A dropped future loses nothing.
-    pub(crate) async fn next(&mut self, s: &mut StreamSession) -> Result<Progress, Failed> {
+    pub(crate) async fn next<S: ScriptSession>(&mut self, s: &mut S) -> Result<Progress, Failed> {
         poll_fn(|cx| self.poll_next(s, cx)).await
     }
 
     /// Polls for the next effect or the end, and answers operations meanwhile.
-    pub(crate) fn poll_next(
+    pub(crate) fn poll_next<S: ScriptSession>(
         &mut self,
-        s: &mut StreamSession,
+        s: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Progress, Failed>> {
         loop {
@@ -73,7 +67,7 @@ impl SessionCall {
                     CallStep::Handled => return Poll::Ready(Ok(Progress::Handled)),
                     CallStep::Done(outcome) => {
                         // The call may have moved to another process.
-                        contexts_of(s).keep(self.call.contexts());
+                        s.held_contexts().keep(self.call.contexts());
                         let outcome = call_report::outcome(s, &self.call, &self.counters, outcome);
                         return Poll::Ready(outcome.map(Progress::Done));
                     }
@@ -94,9 +88,9 @@ impl SessionCall {
     }
 
     /// Sends the next piece of the session to the function.
-    pub(crate) fn send_event(
+    pub(crate) fn send_event<S: ScriptSession>(
         &mut self,
-        s: &StreamSession,
+        s: &S,
         data: &[u8],
         is_last: bool,
         from_client: bool,
@@ -106,7 +100,7 @@ impl SessionCall {
     }
 
     /// Answers an operation, or begins it.
-    fn operate(&mut self, s: &mut StreamSession, token: Token, operation: Operation) {
+    fn operate<S: ScriptSession>(&mut self, s: &mut S, token: Token, operation: Operation) {
         let answer = match operation {
             Operation::Variable { subject: Subject::Main, name } => variable::read(s, &name),
             Operation::VariableValue { variable, value, subject: Subject::Main, name } => {
@@ -129,36 +123,18 @@ impl SessionCall {
             | Operation::RequestBody
             | Operation::ReadRequestBody
             | Operation::Subrequest { .. } => {
-                Err(OperationError::Type("not available in a session of stream".to_owned()))
+                Err(OperationError::Type("not available without a request".to_owned()))
             }
         };
         self.call.reply(token, answer);
     }
 
-    fn begin_fetch(
+    fn begin_fetch<S: ScriptSession>(
         &self,
-        s: &StreamSession,
-        request: tw_script::FetchRequest,
+        s: &S,
+        request: FetchRequest,
     ) -> Result<LocalFuture<'static, Answer>, OperationError> {
-        let http = s.client.event_loop.http().and_then(|http| http.downcast::<Loop>().ok());
-        let http = http.ok_or_else(|| OperationError::Error("the loop ends".to_owned()))?;
-        fetch::begin(http, s.server().settings.resolving.clone(), &self.fetch, request)
-    }
-}
-
-/// Contexts of the session.
-fn contexts_of(s: &mut StreamSession) -> Rc<HeldContexts> {
-    s.held_by_module().unwrap_or_else(|| {
-        let own = Rc::new(HeldContexts::default());
-        tw_core::session::Session::hold(s, own.clone());
-        own
-    })
-}
-
-fn snapshot(s: &StreamSession) -> StreamSnapshot {
-    StreamSnapshot {
-        remote_address: s.client.addr_text().as_bytes().to_vec().into(),
-        status: s.status.0,
-        is_datagram: matches!(s.transport, SessionTransport::Datagrams(_)),
+        let http = s.http().ok_or_else(|| OperationError::Error("the loop ends".to_owned()))?;
+        fetch::begin(http, s.resolving(), &self.fetch, request)
     }
 }

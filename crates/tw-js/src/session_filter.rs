@@ -12,6 +12,7 @@ use tw_stream::session_filter::{FilterEvent, FilterPiece, RunningFilter, Session
 use crate::call_report::Failed;
 use crate::request_call::{Progress, ScriptFunction};
 use crate::session_call::SessionCall;
+use crate::stream_session;
 
 /// Filter of the sessions of a server.
 pub(crate) struct ScriptFilter(pub(crate) ScriptFunction);
@@ -39,7 +40,9 @@ impl SessionFilter for ScriptFilter {
         s: &'a mut StreamSession,
     ) -> LocalFuture<'a, Result<Box<dyn RunningFilter>, SessionStatus>> {
         Box::pin(async {
-            let call = SessionCall::start(s, &self.0, CallKind::StreamFilter).await.map_err(status)?;
+            let snapshot = stream_session::snapshot(s);
+            let call = SessionCall::start(s, &self.0, CallKind::StreamFilter, snapshot);
+            let call = call.await.map_err(status)?;
             Ok(Box::new(ScriptSessionFilter { call, interest: Interest::Unknown }) as Box<dyn RunningFilter>)
         })
     }

@@ -5,7 +5,7 @@
 //! ```
 //! The function sees all bytes that were read so far each time, first at once; they stay for the content of the session.
 
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -17,8 +17,10 @@ use tw_stream::preread::{self, PrereadTime};
 use tw_stream::session::{SessionStatus, StreamSession};
 
 use crate::call_report::Failed;
+use crate::held_contexts::HeldContexts;
 use crate::request_call::{Progress, ScriptFunction};
 use crate::session_call::SessionCall;
+use crate::stream_session;
 
 /// Code of `s.decline()`.
 const DECLINED: i32 = -5;
@@ -28,6 +30,21 @@ pub(crate) struct ScriptStep {
     pub(crate) function: ScriptFunction,
     /// `StreamAccess` or `StreamPreread`.
     pub(crate) kind: CallKind,
+}
+
+/// Step in front of the content that releases the contexts of a session which calls no function any more: script processes have few of them,
+/// and sessions may last long.
+pub(crate) struct ReleaseStep;
+
+impl SessionStep for ReleaseStep {
+    fn run<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, StepDecision> {
+        if !s.server().plan.has_late_steps()
+            && let Some(contexts) = s.held::<HeldContexts>()
+        {
+            contexts.release();
+        }
+        Box::pin(ready(StepDecision::Pass))
+    }
 }
 
 /// State of the call of one session.
@@ -57,7 +74,9 @@ impl SessionStep for ScriptStep {
 impl ScriptStep {
     async fn decide(&self, s: &mut StreamSession) -> Result<StepDecision, SessionStatus> {
         let failed = |Failed { status }| SessionStatus(status);
-        let mut call = SessionCall::start(s, &self.function, self.kind).await.map_err(failed)?;
+        let snapshot = stream_session::snapshot(s);
+        let call = SessionCall::start(s, &self.function, self.kind, snapshot);
+        let mut call = call.await.map_err(failed)?;
         let time = PrereadTime::start(s);
         let mut state = PhaseCall::default();
         loop {

@@ -12,9 +12,11 @@ use tw_stream::config::ServerSettings;
 use tw_stream::plan::Plan;
 
 use crate::block_scripts::BlockScripts;
+use crate::periodic::Periodic;
 use crate::raw::{DIRECTIVES, Raw};
 use crate::session_filter::ScriptFilter;
-use crate::session_phase::ScriptStep;
+use crate::session_phase::{ReleaseStep, ScriptStep};
+use crate::stream_periodic::ServerPeriodic;
 
 /// Scripts of one block of stream.
 pub struct StreamScripts {
@@ -22,6 +24,8 @@ pub struct StreamScripts {
     access: Option<Arc<str>>,
     preread: Option<Arc<str>>,
     filter: Option<Arc<str>>,
+    /// `js_periodic`; not inherited.
+    periodics: Box<[Periodic]>,
 }
 
 impl Settings<Stream> for StreamScripts {
@@ -41,16 +45,18 @@ impl Settings<Stream> for StreamScripts {
         let access = block.own_function(raw.access.take(), "js_access")?;
         let preread = block.own_function(raw.preread.take(), "js_preread")?;
         let filter = block.own_function(raw.filter.take(), "js_filter")?;
+        let periodics = block.periodics(&raw.periodics, cx)?;
         Ok(Self {
             access: inherited(access, outer.map(|outer| &outer.access)),
             preread: inherited(preread, outer.map(|outer| &outer.preread)),
             filter: inherited(filter, outer.map(|outer| &outer.filter)),
+            periodics,
             block,
         })
     }
 
     fn are_shared(&self) -> bool {
-        true
+        self.periodics.is_empty()
     }
 
     fn reach(&self, _: &ServerSettings, reach: &mut Reach) {
@@ -60,6 +66,7 @@ impl Settings<Stream> for StreamScripts {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let Some(part) = &self.block.part else { return };
         plan.parts.put(part.clone());
+        plan.add_release_step(Arc::new(ReleaseStep));
         let step = |name, kind| Arc::new(ScriptStep { function: part.function(name), kind });
         if let Some(name) = &self.access {
             plan.add_access_step(step(name, CallKind::StreamAccess));
@@ -69,6 +76,10 @@ impl Settings<Stream> for StreamScripts {
         }
         if let Some(name) = &self.filter {
             plan.set_filter(Arc::new(ScriptFilter(part.function(name))));
+        }
+        for periodic in &self.periodics {
+            let function = part.function(&periodic.function);
+            plan.add_task(Arc::new(ServerPeriodic { periodic: periodic.clone(), function }));
         }
     }
 }

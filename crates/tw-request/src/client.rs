@@ -148,6 +148,14 @@ impl Client {
         Self::make(id, nowhere, listen, SocketKind::Stream, event_loop, Verbosity::Quiet)
     }
 
+    /// Client of requests that stand for nobody, and whose log lines have the level of their cause.
+    pub fn for_background(event_loop: Rc<Loop>) -> Rc<Self> {
+        let id = event_loop.counts.next_connection();
+        let nowhere = Addr::Unix(None);
+        let listen = Rc::new(nowhere.clone());
+        Self::make(id, nowhere, listen, SocketKind::Stream, event_loop, Verbosity::AsLogsSay)
+    }
+
     fn make(
         id: u64,
         peer: Addr,

@@ -308,6 +308,10 @@ pub(crate) struct ClientContext<'a>(pub(crate) &'a Client);
 impl LineContext for ClientContext<'_> {
     fn visit(&self, visitor: &mut dyn ContextVisitor) {
         let client = self.0;
+        // A session without a connection has neither.
+        if *client.listen == Addr::Unix(None) {
+            return;
+        }
         visitor.text(format_args!(", {}client: {}", client.log_prefix(), client.addr_text()));
         visitor.member("client", format_args!("{}", client.addr_text()));
         visitor.bare("server", format_args!("{}", client.listen));

@@ -107,6 +107,7 @@ async fn content(s: &mut StreamSession) -> SessionStatus {
         transport.socket().set_nodelay();
     }
     run_steps(&server.plan.content_steps, s).await;
+    run_steps(&server.plan.release_steps, s).await;
     match &server.plan.content {
         Some(handler) => handler.serve(s).await,
         None => {

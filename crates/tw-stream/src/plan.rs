@@ -115,6 +115,8 @@ pub struct Plan {
     pub(crate) preread: Vec<PrereadEntry>,
     /// Steps in front of the content.
     pub(crate) content_steps: Vec<Arc<dyn SessionStep>>,
+    /// Steps behind these, by which modules give up what they hold for a session.
+    pub(crate) release_steps: Vec<Arc<dyn SessionStep>>,
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
     /// Filter of the bytes of sessions.
     pub(crate) filter: Option<Arc<dyn SessionFilter>>,
@@ -173,6 +175,16 @@ impl Plan {
     /// Appends a step of the access phase that may wait.
     pub fn add_access_step(&mut self, step: Arc<dyn SessionStep>) {
         self.access.push(AccessEntry::Step(step));
+    }
+
+    /// Appends a step before the content, by which a module gives up what it holds for a session; its decision has no effect.
+    pub fn add_release_step(&mut self, step: Arc<dyn SessionStep>) {
+        self.release_steps.push(step);
+    }
+
+    /// Returns true if something of a module runs for a session while the content does, or behind it.
+    pub fn has_late_steps(&self) -> bool {
+        self.filter.is_some() || !self.log_steps.is_empty()
     }
 
     /// Appends a step behind the log, whose decision has no effect.

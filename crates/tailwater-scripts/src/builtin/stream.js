@@ -27,7 +27,11 @@
         if (!host.isFilter()) {
             throw new TypeError('cannot send buffer in this handler');
         }
-        host.streamSend(data ?? '', fromClient, options?.last, options?.flush);
+        host.streamSend(data ?? '', fromClient, flag(options?.last), flag(options?.flush));
+    }
+
+    function flag(value) {
+        return value === undefined ? undefined : Boolean(value);
     }
 
     class Session {

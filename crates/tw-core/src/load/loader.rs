@@ -425,6 +425,7 @@ impl<'a> Loader<'a> {
             conf_prefix: &prefixes.conf,
             files,
             pools: &main.pools,
+            loops: main.worker_count(),
             main_error_log: error_log.clone(),
             logs: &mut logs,
             diagnostics: self.diagnostics,

@@ -34,6 +34,7 @@ use tw_rt::{BATCH, DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
 use tw_upstream::{Lease, PeerChange, PeerOutcome};
 
 use super::connect::{self, ConnectedPeer};
+use super::datagram_filter::DatagramFilter;
 use super::metered::RelayMeter;
 use super::relaying::first_bytes;
 use super::session_drop::{log_drop, until_dropped};
@@ -41,6 +42,7 @@ use super::settings::ProxySettings;
 use crate::datagram_client::{DatagramClient, DatagramEnding};
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
+use crate::session_filter::FilterQueue;
 use crate::session_handover::can_pass;
 use crate::session_record::{ExchangeCounts, SessionRecord};
 use crate::stream_loop::StreamLoop;
@@ -73,6 +75,8 @@ enum SessionEnd {
     Dropped,
     /// The session goes on in the next process.
     HandedOver,
+    /// The filter has ended the session, and has logged the reason.
+    Filter(SessionStatus),
 }
 
 /// Handover of a session to the next process.
@@ -115,6 +119,9 @@ struct Exchange<'a> {
     meter: &'a RelayMeter,
     /// Datagrams for the server.
     outgoing: VecDeque<Bytes>,
+    filter: Option<DatagramFilter>,
+    /// End of the session by the filter.
+    end: Option<SessionStatus>,
     upload: Option<ReadRate>,
     download: Option<ReadRate>,
     deadline: Deadline,
@@ -159,17 +166,29 @@ pub(super) async fn serve(
         let peer = lease.peer().text();
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
+    let filter = match Box::pin(FilterQueue::begin(s)).await {
+        Ok(filter) => filter,
+        Err(status) => {
+            end_lease(s, lease, PeerOutcome::Success);
+            return status;
+        }
+    };
     let event_loop = s.client.event_loop.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
-    let mut exchange = Exchange::new(s, &event_loop, &client, server, &header, settings, &meter);
+    let header_of_all = if filter.is_some() { &[][..] } else { &header[..] };
+    let mut exchange = Exchange::new(s, &event_loop, &client, server, header_of_all, settings, &meter);
+    exchange.filter = filter.map(|filter| DatagramFilter::new(filter, header.clone()));
     exchange.handover = handover_state(s, &meter);
     if let Some(record) = inherited {
         exchange.resume(&record);
     }
     let end = {
         let mut dropped = until_dropped(settings, &event_loop, group, peer);
-        poll_fn(|cx| match exchange.poll(cx) {
+        if let Err(status) = exchange.filter_first(s) {
+            exchange.end = Some(status);
+        }
+        poll_fn(|cx| match exchange.poll(s, cx) {
             Poll::Ready(end) => Poll::Ready(end),
             Poll::Pending => dropped.as_mut().poll(cx).map(|()| SessionEnd::Dropped),
         })
@@ -179,7 +198,8 @@ pub(super) async fn serve(
     let Exchange { count, first_byte, first_byte_before, server, .. } = exchange;
     record(s, &count, first_byte, first_byte_before);
     let status = log_end(s, &end, &count, is_complete);
-    let has_failed = status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped);
+    let has_failed =
+        status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped | SessionEnd::Filter(_));
     match end {
         // The outcome of a session that goes on in another process is not known yet.
         SessionEnd::HandedOver => drop(meter.into_lease()),
@@ -230,6 +250,8 @@ impl<'a> Exchange<'a> {
             download: rate(settings.download_rate(s), 0),
             // As in nginx, only the first datagram has the header of the PROXY protocol.
             outgoing: VecDeque::from([first_bytes(s, header)]),
+            filter: None,
+            end: None,
             deadline,
             is_paused: false,
             is_stopping: false,
@@ -248,18 +270,22 @@ impl<'a> Exchange<'a> {
         self.first_byte_before = record.first_byte;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionEnd> {
+    fn poll(&mut self, s: &mut StreamSession, cx: &mut Context<'_>) -> Poll<SessionEnd> {
         self.client.register(cx);
         if let Some(ending) = self.client.ending() {
             return Poll::Ready(SessionEnd::Client(ending));
         }
-        if let Some(step) = self.poll_verdict(cx) {
+        if let Some(step) = self.poll_verdict(s, cx) {
             return step;
         }
+        self.poll_filter(s, cx);
         let mut moved = false;
         for _ in 0..BATCHES_AT_ONCE_MAX {
             self.is_paused = false;
-            let steps = self.upload(cx).and_then(|up| Ok((up, self.download(cx)?)));
+            let steps = self.upload(s, cx).and_then(|up| Ok((up, self.download(s, cx)?)));
+            if let Some(status) = self.end {
+                return Poll::Ready(SessionEnd::Filter(status));
+            }
             let (up, down) = match steps {
                 Ok(steps) => steps,
                 Err(error) => return Poll::Ready(SessionEnd::Failed(error)),
@@ -268,7 +294,7 @@ impl<'a> Exchange<'a> {
                 return Poll::Ready(SessionEnd::Done);
             }
             if (up, down) == (Step::Nothing, Step::Nothing) {
-                return self.poll_silence(cx, moved);
+                return self.poll_silence(s, cx, moved);
             }
             moved |= up == Step::Moved || down == Step::Moved;
         }
@@ -281,9 +307,14 @@ impl<'a> Exchange<'a> {
     }
 
     /// Waits for the end of the longest silence.
-    fn poll_silence(&mut self, cx: &mut Context<'_>, moved: bool) -> Poll<SessionEnd> {
+    fn poll_silence(
+        &mut self,
+        s: &mut StreamSession,
+        cx: &mut Context<'_>,
+        moved: bool,
+    ) -> Poll<SessionEnd> {
         self.offer();
-        if let Some(step) = self.poll_verdict(cx) {
+        if let Some(step) = self.poll_verdict(s, cx) {
             return step;
         }
         let was_running = !self.is_stopping;
@@ -348,7 +379,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Waits for the decision of the next process; `None` if there is none to wait for.
-    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Option<Poll<SessionEnd>> {
+    fn poll_verdict(&mut self, s: &mut StreamSession, cx: &mut Context<'_>) -> Option<Poll<SessionEnd>> {
         let HandoverState::Offered(decision) = &mut self.handover else { return None };
         let Poll::Ready(verdict) = Pin::new(decision).poll(cx) else { return Some(Poll::Pending) };
         self.handover = HandoverState::Impossible;
@@ -357,7 +388,7 @@ impl<'a> Exchange<'a> {
         }
         // Datagrams that have come meanwhile go to the server from the same port. Those that its socket does not take are lost.
         while self.client.has_queued() || !self.outgoing.is_empty() {
-            match self.upload(cx) {
+            match self.upload(s, cx) {
                 Ok(Step::Moved) => {}
                 Ok(Step::Again | Step::Nothing) | Err(_) => break,
             }
@@ -378,10 +409,45 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Gives the first datagram to the filter.
+    fn filter_first(&mut self, s: &StreamSession) -> Result<(), SessionStatus> {
+        let Some(filter) = &mut self.filter else { return Ok(()) };
+        let first = self.outgoing.pop_front().unwrap_or_default();
+        filter.take_from_client(s, first, &mut self.outgoing)
+    }
+
+    /// Takes what the filter sends.
+    fn poll_filter(&mut self, s: &mut StreamSession, cx: &mut Context<'_>) {
+        let Some(filter) = &mut self.filter else { return };
+        match filter.poll(s, cx, &mut self.outgoing) {
+            Err(status) => self.end = Some(status),
+            Ok(datagrams) if datagrams.is_empty() => {}
+            Ok(datagrams) => {
+                let messages: Vec<_> = datagrams.iter().map(|data| self.client.message(data, None)).collect();
+                self.send_to_client(&messages);
+            }
+        }
+    }
+
+    /// Sends messages to the client.
+    fn send_to_client(&mut self, messages: &[OutgoingMessage<'_>]) {
+        let outcome = self.client.send(messages);
+        self.count.to_client += outcome.bytes;
+        self.meter.wrote(RelaySide::Client, outcome.bytes);
+        let lost = messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
+        self.event_loop.tally.datagrams_dropped.add(lost);
+    }
+
+    /// Returns true if the filter has not seen all datagrams of this side.
+    fn is_filter_busy(&self, side: RelaySide) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.is_busy(side))
+    }
+
     /// Sends what is there of the client to the server.
-    fn upload(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
+    fn upload(&mut self, s: &StreamSession, cx: &mut Context<'_>) -> io::Result<Step> {
         while self.outgoing.len() < BATCH
             && self.takes_requests
+            && !self.is_filter_busy(RelaySide::Client)
             && has_room(&mut self.upload, cx, &mut self.is_paused)
         {
             let Some(datagram) = self.client.take() else { break };
@@ -391,7 +457,14 @@ impl<'a> Exchange<'a> {
             if let Some(rate) = &mut self.upload {
                 rate.count(datagram.len());
             }
-            self.outgoing.push_back(datagram);
+            match &mut self.filter {
+                None => self.outgoing.push_back(datagram),
+                Some(filter) => {
+                    if let Err(status) = filter.take_from_client(s, datagram, &mut self.outgoing) {
+                        self.end = Some(status);
+                    }
+                }
+            }
             self.check_requests();
         }
         // The first datagram was there before.
@@ -427,7 +500,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sends what is there of the server to the client.
-    fn download(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
+    fn download(&mut self, s: &StreamSession, cx: &mut Context<'_>) -> io::Result<Step> {
+        if self.is_filter_busy(RelaySide::Server) {
+            return Ok(Step::Nothing);
+        }
         if !has_room(&mut self.download, cx, &mut self.is_paused) {
             return Ok(Step::Nothing);
         }
@@ -447,16 +523,17 @@ impl<'a> Exchange<'a> {
             self.first_byte.get_or_insert_with(tw_rt::clock::now);
             let mut messages = Vec::with_capacity(BATCH);
             for message in batch.iter() {
-                if let Some(message) = self.admit(&message) {
-                    messages.push(self.client.message(message.0, message.1));
+                let Some((bytes, segment)) = self.admit(&message) else { continue };
+                match self.filter.as_mut().filter(|filter| filter.wants_from_server()) {
+                    None => messages.push(self.client.message(bytes, segment)),
+                    Some(filter) => {
+                        if let Err(status) = filter.take_from_server(s, bytes, segment) {
+                            self.end = Some(status);
+                        }
+                    }
                 }
             }
-            let outcome = self.client.send(&messages);
-            self.count.to_client += outcome.bytes;
-            self.meter.wrote(RelaySide::Client, outcome.bytes);
-            let lost =
-                messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
-            event_loop.tally.datagrams_dropped.add(lost);
+            self.send_to_client(&messages);
             Ok(Step::Moved)
         })
     }
@@ -497,7 +574,8 @@ impl<'a> Exchange<'a> {
 
     fn is_done(&self) -> bool {
         let all_requests = self.settings.requests == 0 || !self.takes_requests;
-        all_requests && self.settings.responses.is_some() && self.is_complete() && self.outgoing.is_empty()
+        let is_filtered = !self.is_filter_busy(RelaySide::Client) && !self.is_filter_busy(RelaySide::Server);
+        is_filtered && all_requests && self.settings.responses.is_some() && self.is_complete() && self.outgoing.is_empty()
     }
 }
 
@@ -562,6 +640,7 @@ fn log_end(s: &StreamSession, end: &SessionEnd, count: &ExchangeCounts, is_compl
             SessionStatus::BAD_GATEWAY
         }
         SessionEnd::Stopped => info("disconnected on shutdown"),
+        SessionEnd::Filter(status) => *status,
         SessionEnd::HandedOver => {
             info("session goes on in the next worker process");
             SessionStatus::PASSED

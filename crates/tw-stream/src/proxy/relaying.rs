@@ -94,6 +94,7 @@ pub(super) async fn run(
             log_drop(s);
             SessionStatus::BAD_GATEWAY
         }
+        // DIFF(nginx): the status tells that a filter has failed.
         RelayOutcome::EndedByFilter(status) => status,
     }
 }

@@ -6,7 +6,9 @@ mod dictionaries;
 mod fetch;
 mod filters;
 mod overruns;
+mod periodic;
 mod processes;
+mod stream;
 mod subrequests;
 mod variables;
 

@@ -1,8 +1,10 @@
 //! Script processes: started, replaced, reloaded and ended with the server.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use tw_testkit::{Server, Signal, wait};
+use tw_testkit::{Server, Signal, TempDir, wait};
 
 use super::scripted;
 use crate::support::process::{children, is_gone, kill};
@@ -24,16 +26,26 @@ fn conf(processes: &str) -> String {
 
 /// Script processes of a server: children of the master that run that program.
 fn script_processes(server: &Server) -> Vec<u32> {
-    let is_script = |pid: &u32| {
+    processes_like(server, "tailwater-scripts")
+}
+
+/// Children of the master with this word in their commands.
+fn processes_like(server: &Server, word: &str) -> Vec<u32> {
+    let is_like = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&command).contains("tailwater-scripts")
+        String::from_utf8_lossy(&command).contains(word)
     };
-    children(server.pid()).into_iter().filter(is_script).collect()
+    children(server.pid()).into_iter().filter(is_like).collect()
 }
 
 fn wait_for_processes(server: &Server, count: usize) -> Vec<u32> {
-    wait::some(wait::TIMEOUT, || Some(script_processes(server)).filter(|all| all.len() == count))
-        .unwrap_or_else(|| panic!("{count} script processes, not {:?}", script_processes(server)))
+    wait_for_processes_like(server, "tailwater-scripts", count)
+}
+
+fn wait_for_processes_like(server: &Server, word: &str, count: usize) -> Vec<u32> {
+    let all = || processes_like(server, word);
+    wait::some(wait::TIMEOUT, || Some(all()).filter(|all| all.len() == count))
+        .unwrap_or_else(|| panic!("{count} processes \"{word}\", not {:?}", all()))
 }
 
 fn worker(server: &Server) -> u32 {
@@ -57,6 +69,31 @@ fn each_loop_has_a_process_unless_the_configuration_says_otherwise() {
     server.signal(Signal::QUIT).unwrap();
     server.wait_exit(wait::TIMEOUT).unwrap();
     assert!(wait::until(wait::TIMEOUT, || second.iter().all(|pid| is_gone(*pid))));
+    assert!(!server.error_log().contains("starting another one"), "{}", server.error_log());
+}
+
+#[test]
+fn processes_end_when_no_configuration_has_scripts() {
+    let Some(builder) = scripted(SCRIPT) else { return };
+    let mut server = builder.start(&conf("")).unwrap();
+    wait_for_processes(&server, 2);
+    assert_eq!(get(&server, "/").status, 200);
+    // A request of the configuration before keeps them until it ends.
+    let mut client = server.connect().unwrap();
+    client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    server.wait_error_log("slow has begun").unwrap();
+    let plain = "worker_processes 2; http { server { listen 127.0.0.1:{port}; error_log logs/error.log info; return 200 plain; } }";
+    server.write_conf(plain).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    server.wait_error_log("the configuration is taken over").unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "slow one");
+    wait_for_processes(&server, 0);
+    assert_eq!(page(&server, "/").1, "plain");
+    server.write_conf(&conf("")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    wait_for_processes(&server, 2);
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/").1.starts_with("one ")));
+    assert!(!server.error_log().contains("starting another one"), "{}", server.error_log());
 }
 
 #[test]
@@ -71,6 +108,39 @@ fn process_that_is_killed_is_replaced_and_requests_go_on() {
         assert_eq!(get(&server, "/").status, 200, "the next process answers");
     }
     server.wait_error_log("exited on signal 9, starting another one").unwrap();
+}
+
+/// Program that checks configurations as the real one does, and serves by this command of a shell.
+fn write_program(path: &Path, serve: &str) {
+    let real = Path::new(env!("CARGO_BIN_EXE_tailwater")).with_file_name("tailwater-scripts");
+    let real = real.display();
+    let program = format!("#!/bin/bash\nif [ \"$1\" = serve ]; then {serve}; fi\nexec {real} \"$@\"\n");
+    // A program that runs cannot be written to.
+    let next = path.with_extension("next");
+    fs::write(&next, program).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&next, path).unwrap();
+}
+
+#[test]
+fn process_that_breaks_the_protocol_is_killed_and_replaced() {
+    let Some(builder) = scripted(SCRIPT) else { return };
+    let directory = TempDir::new().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("program");
+    // The length of a message, which is none, and the process does not end by itself.
+    write_program(&program, "printf '\\377\\377\\377\\377' >&\"$2\"; exec sleep 1000");
+    let server = builder.start(&conf(&format!("js_processes 1; js_program {};", program.display()))).unwrap();
+    let [pid] = wait_for_processes_like(&server, "sleep", 1)[..] else { unreachable!() };
+    // The request waits for a process that answers.
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    server.wait_error_log("does not answer, killing it").unwrap();
+    write_program(&program, ":");
+    assert!(wait::until(wait::TIMEOUT, || is_gone(pid)));
+    let status = client.read_response().unwrap().status;
+    assert!(matches!(status, 200 | 500), "{status}");
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/").1.starts_with("one ")));
 }
 
 #[test]
