@@ -17,8 +17,8 @@ tw_base::limits! {
     /// Limits of the calls of one loop.
     pub(crate) const LIMITS;
 
-    /// Contexts of one loop that serve requests at the same time.
-    const CONTEXTS_MAX: usize = 128, count, "further calls wait";
+    /// Contexts of one loop that serve requests and sessions at the same time. Each takes a third of a megabyte without what its scripts keep.
+    const CONTEXTS_MAX: usize = 1024, count, "further calls wait";
     /// Calls that wait for a context.
     const WAITING_MAX: usize = 4096, count, "the call is refused";
     /// Contexts that are kept for later requests.

@@ -7,6 +7,7 @@ tw_base::limits! {
     use tw_script::LIMITS;
     use crate::connection::LIMITS;
     use crate::loop_scripts::LIMITS;
+    use crate::periodic::LIMITS;
     use crate::request_call::LIMITS;
     use crate::script_call::LIMITS;
     use crate::script_set::LIMITS;

@@ -1,11 +1,12 @@
 //! `js_periodic`: functions that are called in intervals, on behalf of nobody.
 //!
 //! ```text
-//! start ─ jitter ─► call ─ interval + jitter ─► call …        a call that still runs at the time of the next one is ended
+//! start ─ jitter ─► call ─ interval + jitter ─► call …        the next call waits a little for the one before, and ends it then
 //! ```
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tw_base::Rng;
@@ -20,6 +21,14 @@ use tw_script::{CallKind, Snapshot};
 use crate::request_call::{Progress, ScriptFunction};
 use crate::script_session::ScriptSession;
 use crate::session_call::SessionCall;
+
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Time of a call of `js_periodic`, if it runs into the time of the next one.
+    const OVERLAP_MAX: Duration = Duration::from_secs(1), time, "the call is ended, and the next one begins";
+}
 
 /// Delay of the first call beside its jitter, as in nginx.
 const FIRST_DELAY: Duration = Duration::from_millis(1);
@@ -134,23 +143,39 @@ impl Periodic {
         report: impl Fn(),
     ) {
         let mut timer = Deadline::new();
+        let mut patience = Deadline::new();
         timer.set(FIRST_DELAY + self.jitter(&mut random));
         let mut running: Option<LocalFuture<'static, ()>> = None;
         loop {
             poll_fn(|cx| {
-                if running.as_mut().is_some_and(|call| call.as_mut().poll(cx).is_ready()) {
-                    running = None;
-                }
+                // The next wait looks at its end.
+                let _ = poll_running(&mut running, cx);
                 timer.poll_elapsed(cx)
             })
             .await;
-            timer.set(self.interval + self.jitter(&mut random));
+            // A busy machine is no reason to end a call that would be over soon.
+            poll_fn(|cx| match poll_running(&mut running, cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => patience.poll_elapsed(cx),
+            })
+            .await;
             if running.take().is_some() {
                 report();
             }
+            timer.set(self.interval + self.jitter(&mut random));
+            patience.set(OVERLAP_MAX);
             running = Some(begin());
         }
     }
+}
+
+/// Polls a call, and drops it at its end. Ready without one.
+fn poll_running(running: &mut Option<LocalFuture<'static, ()>>, cx: &mut Context<'_>) -> Poll<()> {
+    if let Some(call) = running {
+        ready!(call.as_mut().poll(cx));
+        *running = None;
+    }
+    Poll::Ready(())
 }
 
 /// Calls a function for `s`, which stands for nobody, until the call is over.

@@ -114,7 +114,7 @@
             if (listener === undefined) {
                 // A piece that has crossed the end of the subscription passes.
                 if (host.isFilter()) {
-                    host.streamSend(data, fromClient, isLast);
+                    host.streamSend(data, fromClient, isLast, undefined);
                 }
                 return undefined;
             }

@@ -210,7 +210,7 @@ fn calls_beyond_the_contexts_wait_with_their_events() {
         "export default { async f(r) { await ngx.fetch('http://a/'); }, g(r, data, flags) { r.sendBuffer(data, flags); } }",
     );
     let mut running = Vec::new();
-    for _ in 0..128 {
+    for _ in 0..1024 {
         running.push(host.start(CallKind::Content, "test.f", 0, request()));
         assert!(matches!(host.receive(), Some(ProcessMessage::Operation { .. })));
     }

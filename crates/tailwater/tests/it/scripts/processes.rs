@@ -125,7 +125,7 @@ fn write_program(path: &Path, serve: &str) {
 #[test]
 fn process_that_breaks_the_protocol_is_killed_and_replaced() {
     let Some(builder) = scripted(SCRIPT) else { return };
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new("script-program").unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.path().join("program");
     // The length of a message, which is none, and the process does not end by itself.

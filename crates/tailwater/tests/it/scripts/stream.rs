@@ -1,12 +1,12 @@
 //! Scripts in `stream`: access, preread, variables, and the filter of bytes.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use tw_testkit::server::Builder;
-use tw_testkit::{Client, Server, Signal};
+use tw_testkit::{Client, Server, Signal, wait};
 
 use super::scripted;
 use crate::support::process::{children, kill};
@@ -84,7 +84,7 @@ fn access_is_granted_declined_and_refused_by_functions() {
         assert_eq!(text, expected, "{name}");
         ends.push(format!("{} {status}", addr.port()));
     }
-    let lines = server.log("end.log", names.len()).unwrap();
+    let lines = server.log("logs/end.log", names.len()).unwrap();
     for end in ends {
         assert!(lines.iter().any(|line| line.starts_with(&end)), "{end} in {lines:?}");
     }
@@ -216,7 +216,7 @@ fn failed_filter_ends_its_session_alone() {
     assert_eq!(answer(server.addr_of(1), "a"), "");
     server.wait_error_log("has exceeded js_timeout").unwrap();
     assert_eq!(answer(server.addr_of(2), "plain"), "plain");
-    let lines = server.log("end.log", 3).unwrap();
+    let lines = server.log("logs/end.log", 3).unwrap();
     for (at, status) in [(0, 500), (1, 500), (2, 200)] {
         let start = format!("{} {status} ", server.addr_of(at).port());
         assert!(lines.iter().any(|line| line.starts_with(&start)), "{start} in {lines:?}");
@@ -241,10 +241,41 @@ fn process_that_dies_ends_its_sessions_and_the_next_one_serves() {
     let scripts: Vec<u32> = children(server.pid()).into_iter().filter(is_script).collect();
     scripts.iter().for_each(|pid| kill(*pid, Signal::KILL));
     assert_eq!(client.read_until_close().unwrap_or_default(), b"");
-    assert!(server.log("end.log", 1).unwrap()[0].contains(" 500 "));
+    assert!(server.log("logs/end.log", 1).unwrap()[0].contains(" 500 "));
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("cd").unwrap();
     assert_eq!(client.read_bytes(4).unwrap(), b"<CD>");
+}
+
+#[test]
+fn each_datagram_is_a_piece() {
+    let Some(builder) = scripted(FILTER) else { return };
+    let upstream = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = upstream.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 2000];
+        while let Ok((len, from)) = upstream.recv_from(&mut buffer) {
+            let _ = upstream.send_to(&buffer[..len], from);
+        }
+    });
+    let server = start_stream(
+        builder,
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}} udp; js_filter main.upper; proxy_pass {addr}; }} \
+             server {{ listen 127.0.0.1:{{port1}} udp; js_filter main.throws; proxy_pass {addr}; }}"
+        ),
+    );
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
+    let mut buffer = vec![0; 2000];
+    for text in ["ab", "cd", "a third one"] {
+        client.send_to(text.as_bytes(), server.addr_of(0)).unwrap();
+        let (len, _) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&buffer[..len]), format!("<{}>", text.to_uppercase()));
+    }
+    client.send_to(b"x", server.addr_of(1)).unwrap();
+    server.wait_error_log("no filter").unwrap();
+    assert!(server.log("logs/end.log", 1).unwrap()[0].contains(" 500 "));
 }
 
 #[test]
