@@ -133,7 +133,7 @@ const FILTER: &str = "
     function once(s) { s.on('upload', (data, flags) => { s.send('first ' + data, flags); s.off('upload'); }); }
     function buffers(s) { s.on('downstream', (data, flags) => s.send(Buffer.from(data).reverse(), flags)); }
     function swallow(s) { s.on('download', (data, flags) => { if (flags.last) { s.send('end', flags); } }); }
-    function both(s) { s.on('upload', (data, flags) => { s.sendDownstream('got ' + data); s.sendUpstream(data, flags); }); }
+    function both(s) { s.on('upload', (data, flags) => { if (data) { s.sendDownstream('got ' + data); } s.sendUpstream(data, flags); }); }
     function throws(s) { s.on('upload', data => { if (data.length) { throw new Error('no filter'); } }); }
     function endless(s) { s.on('upload', data => { for (;;) { 'x'.repeat(1e6); } }); }
     async function fetched(s) {
