@@ -36,8 +36,11 @@ fn directive_entries(name: &str) -> Vec<String> {
             if let Some(text) = text::find(title, name) {
                 // Writing to a string cannot fail.
                 let _ = writeln!(entry, "\n{}", plain(text));
-            } else if let Some(other) = text::counterpart(name) {
-                let _ = writeln!(entry, "\nMore: tailwater help {other}");
+            } else if let Some(other) = text::counterpart(title, name) {
+                let _ = match other == name {
+                    true => writeln!(entry, "\nMore: see {other} of module proxy"),
+                    false => writeln!(entry, "\nMore: tailwater help {other}"),
+                };
             }
             entries.push(entry);
         }

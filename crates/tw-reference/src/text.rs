@@ -17,7 +17,7 @@ texts! {
     "autoindex" "blocks" "brotli" "brotli_static" "browser" "challenge" "charset" "core" "core_server" "dav"
     "dav_ext" "deny_request" "echo" "empty_gif" "failed_login_delay" "fancyindex" "fastcgi" "fleet" "flv"
     "geo" "geoip2" "grpc" "gunzip" "gzip" "gzip_static" "headers" "headers_more" "health_check" "hls"
-    "http2" "http3" "image_filter" "index" "internal_redirect" "json" "keyval" "limit_conn" "limit_rate"
+    "http2" "http3" "image_filter" "index" "internal_redirect" "js" "json" "keyval" "limit_conn" "limit_rate"
     "limit_req" "log" "mail_auth_http" "mail_core" "mail_health_check" "mail_imap" "mail_otel" "mail_pop3"
     "mail_proxy" "mail_real_ip" "mail_smtp" "mail_ssl" "mail_status_zone" "main" "map" "memcached" "metrics"
     "mirror" "mp4" "num_map" "otel" "overload" "proxy" "random_index" "real_ip" "referer" "rewrite" "scgi"
@@ -51,16 +51,24 @@ pub fn find(module: &str, name: &str) -> Option<&'static str> {
     sections(module).find(|(title, _)| *title == name).map(|(_, text)| text)
 }
 
-/// Beginnings of the names of directives that several gateways have. Texts about them stand with those of `proxy_pass`.
-const GATEWAYS: [&str; 6] = ["fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_", "tunnel_"];
+/// Modules, beginnings of names of their directives, and what stands in its place in the directive of module `proxy` that does the same.
+const COUNTERPARTS: [(&str, &str, &str); 8] = [
+    ("fastcgi", "fastcgi_", "proxy_"),
+    ("uwsgi", "uwsgi_", "proxy_"),
+    ("scgi", "scgi_", "proxy_"),
+    ("grpc", "grpc_", "proxy_"),
+    ("memcached", "memcached_", "proxy_"),
+    ("tunnel", "tunnel_", "proxy_"),
+    ("stream_proxy", "proxy_", "proxy_"),
+    ("mail_auth_http", "auth_http_ssl_", "proxy_ssl_"),
+];
 
-/// Directive of module `proxy` that does the same as one of another gateway, if there is a text about it.
-pub fn counterpart(name: &str) -> Option<String> {
+/// Directive of module `proxy` that does the same as one of another module, if there is a text about it.
+pub fn counterpart(module: &str, name: &str) -> Option<String> {
+    let rows = COUNTERPARTS.iter().filter(|(title, ..)| *title == module);
+    let other = rows.filter_map(|(_, prefix, other)| Some(format!("{other}{}", name.strip_prefix(prefix)?)));
     // Each gateway has rules of its own for its address.
-    let suffix =
-        GATEWAYS.iter().find_map(|prefix| name.strip_prefix(prefix)).filter(|suffix| *suffix != "pass")?;
-    let other = format!("proxy_{suffix}");
-    find("proxy", &other).map(|_| other)
+    other.filter(|other| *other != "proxy_pass").find(|other| find("proxy", other).is_some())
 }
 
 #[cfg(test)]
@@ -71,11 +79,20 @@ mod tests {
     use crate::directives::chapters;
 
     #[test]
-    fn gateways_have_counterparts_in_the_proxy() {
-        assert_eq!(counterpart("fastcgi_cache_lock").as_deref(), Some("proxy_cache_lock"));
-        assert_eq!(counterpart("fastcgi_split_path_info"), None);
-        assert_eq!(counterpart("uwsgi_pass"), None);
-        assert_eq!(counterpart("proxy_cache_lock"), None);
+    fn directives_have_counterparts_in_the_proxy() {
+        for (module, name, expected) in [
+            ("fastcgi", "fastcgi_cache_lock", Some("proxy_cache_lock")),
+            ("fastcgi", "fastcgi_split_path_info", None),
+            ("uwsgi", "uwsgi_pass", None),
+            ("proxy", "proxy_cache_lock", None),
+            ("stream_proxy", "proxy_ssl_crl", Some("proxy_ssl_crl")),
+            ("stream_proxy", "proxy_requests", None),
+            ("mail_auth_http", "auth_http_ssl_crl", Some("proxy_ssl_crl")),
+            ("mail_auth_http", "auth_http_header", None),
+            ("mail_proxy", "proxy_buffer", None),
+        ] {
+            assert_eq!(counterpart(module, name).as_deref(), expected, "{name}");
+        }
     }
 
     #[test]

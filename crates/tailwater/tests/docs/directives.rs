@@ -29,6 +29,7 @@ const REFERENCE_PAGES: &[&str] = &[
     "variables.md",
     "limits.md",
     "metrics.md",
+    "messages.md",
     "nginx-differences.md",
     "benchmarks.md",
     "conformance.md",
@@ -124,7 +125,7 @@ fn entry(module: &str, directive: &DirectiveInfo, mentions: &Mentions, out: &mut
     writeln!(out, "## {name}\n\n```\n{}```\n\n{doc}\n", facts(directive)).unwrap();
     if let Some(text) = tw_reference::text::find(module, name) {
         writeln!(out, "{text}\n").unwrap();
-    } else if let Some(other) = tw_reference::text::counterpart(name) {
+    } else if let Some(other) = tw_reference::text::counterpart(module, name) {
         writeln!(out, "More: [{other}](proxy.md#{})\n", anchor(&other)).unwrap();
     }
     let lines = mentions.lines(module, name);
