@@ -11,7 +11,7 @@ const DOCUMENTS: &[&str] =
     &["README.md", "docs/quick-start.md", "docs/running-in-production.md", "docs/static-sites.md"];
 
 /// Beginning of a block of configuration.
-const FENCE: &str = "```nginx\n";
+pub(crate) const FENCE: &str = "```nginx\n";
 
 #[test]
 fn configurations_in_documents_are_valid() {

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod completions;
+mod directive_examples;
 mod directives;
 mod examples;
 #[path = "../../../tailwater-ingress/src/options/records.rs"]
