@@ -13,6 +13,7 @@ mod examples;
 mod ingress_options;
 mod limits;
 mod manual;
+mod messages;
 mod metrics;
 mod monitoring;
 mod promises;
