@@ -92,6 +92,13 @@ fn is_place(text: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// A message of `limit_req`, whose number depends on the time between two requests.
+fn with_known_excess(text: &str) -> String {
+    let found =
+        text.split_once("excess: ").and_then(|(before, rest)| Some((before, rest.split_once(' ')?.1)));
+    found.map_or_else(|| text.to_owned(), |(before, rest)| format!("{before}excess: 1.000 {rest}"))
+}
+
 /// Servers and files that a running program needs.
 struct Environment<'a> {
     case: &'a Case,
@@ -186,6 +193,7 @@ impl<'a> Environment<'a> {
         let (_, rest) = line.split_once(" [").unwrap();
         let (level, rest) = rest.split_once("] ").unwrap();
         let (_, text) = rest.split_once(": *").unwrap().1.split_once(' ').unwrap();
+        let text = &with_known_excess(text);
         let message = text.split(", client: ").next().unwrap().to_owned();
         Recorded { message, output: format!("2026/11/30 12:00:00 [{level}] 4242#4242: *1 {text}") }
     }
