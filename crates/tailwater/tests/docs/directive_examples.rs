@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use tw_conf::{Contexts, EVENTS, HTTP, MAIL, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER};
+use tw_conf::{Contexts, EVENTS, HTTP, LOCATION, MAIL, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER};
 use tw_reference::directives::{Chapter, chapters};
 use tw_reference::text::{modules, sections};
 use tw_testkit::{Lacks, TempDir, leave_out};
@@ -46,17 +46,18 @@ const DEFINITIONS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Blocks of a protocol from the outside: contexts, and that of servers among them.
+/// Blocks of a protocol: contexts of the outermost one, of its servers, and of all.
 struct Protocol {
     block: &'static str,
     outer: Contexts,
     server: Contexts,
+    all: Contexts,
 }
 
 const PROTOCOLS: [Protocol; 3] = [
-    Protocol { block: "http", outer: HTTP, server: SERVER },
-    Protocol { block: "stream", outer: STREAM, server: STREAM_SERVER },
-    Protocol { block: "mail", outer: MAIL, server: MAIL_SERVER },
+    Protocol { block: "http", outer: HTTP, server: SERVER, all: HTTP | SERVER | LOCATION },
+    Protocol { block: "stream", outer: STREAM, server: STREAM_SERVER, all: STREAM | STREAM_SERVER },
+    Protocol { block: "mail", outer: MAIL, server: MAIL_SERVER, all: MAIL | MAIL_SERVER },
 ];
 
 /// An example with its place.
@@ -103,7 +104,7 @@ impl Example {
     fn protocol(&self, chapters: &[Chapter]) -> &'static Protocol {
         let chapter = chapters.iter().find(|chapter| chapter.title == self.module).unwrap();
         let record = chapter.directives.iter().find(|record| record.name == self.directive).unwrap();
-        let is_of = |protocol: &&Protocol| record.contexts & (protocol.outer | protocol.server) != 0;
+        let is_of = |protocol: &&Protocol| record.contexts & protocol.all != 0;
         PROTOCOLS.iter().find(is_of).unwrap_or(&PROTOCOLS[0])
     }
 }

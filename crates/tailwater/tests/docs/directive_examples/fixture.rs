@@ -14,8 +14,7 @@ const CREDENTIALS: &str = "SUAAOBYHA4DQOBYHA4DQOBYHA4DQOBYHA4DQOBYHA4DQOBYHA4DQO
 /// Public key of RFC 8037.
 const KEY_SET: &str =
     r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
-const SCRIPT: &str =
-    "function any(r) { }\nexport default {check: any, clean: any, hello: any, tenant: any};\n";
+const SCRIPT: &str = "function any(r) { }\nexport default {check: any, clean: any, hello: any, route: any, tenant: any, tick: any, upper: any};\n";
 
 /// A directory for configurations.
 pub(super) fn directory() -> TempDir {
