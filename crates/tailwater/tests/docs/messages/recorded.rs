@@ -192,10 +192,14 @@ impl<'a> Environment<'a> {
         let line = self.with_known_ports(line);
         let (_, rest) = line.split_once(" [").unwrap();
         let (level, rest) = rest.split_once("] ").unwrap();
-        let (_, text) = rest.split_once(": *").unwrap().1.split_once(' ').unwrap();
+        let (_, text) = rest.split_once(": ").unwrap();
+        let (connection, text) = match text.strip_prefix('*').and_then(|text| text.split_once(' ')) {
+            Some((_, text)) => ("*1 ", text),
+            None => ("", text),
+        };
         let text = &with_known_excess(text);
         let message = text.split(", client: ").next().unwrap().to_owned();
-        Recorded { message, output: format!("2026/11/30 12:00:00 [{level}] 4242#4242: *1 {text}") }
+        Recorded { message, output: format!("2026/11/30 12:00:00 [{level}] 4242#4242: {connection}{text}") }
     }
 
     fn with_known_ports(&self, text: &str) -> String {
