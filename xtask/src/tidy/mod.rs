@@ -14,6 +14,7 @@ mod language;
 mod links;
 mod modules;
 mod size;
+mod texts;
 mod tree;
 mod unsafe_code;
 mod words;
@@ -69,6 +70,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     workflows::check,
     language::check,
     size::check,
+    texts::check,
 ];
 
 fn findings() -> Result<Vec<Finding>, Failure> {
