@@ -439,6 +439,32 @@ impl Disk {
         .await
     }
 
+    /// Replaces a file like [`Disk::replace`] with the bytes that `make` returns, which the job calls.
+    pub async fn replace_made<M>(
+        &self,
+        account: &mut Account,
+        path: &CStr,
+        mode: u32,
+        make: M,
+    ) -> Result<(), DiskError>
+    where
+        M: FnOnce() -> Vec<u8> + Send + 'static,
+    {
+        self.job_at(account, Op::Write, path, move |driver, path| driver.replace(path, mode, &make())).await
+    }
+
+    /// Replaces a file like [`Disk::replace_made`] without a result, whatever the length of the queue: at the end of a loop.
+    pub fn replace_detached<M>(&self, account: &Account, path: &CStr, mode: u32, make: M)
+    where
+        M: FnOnce() -> Vec<u8> + Send + 'static,
+    {
+        let (driver, path) = (self.driver.clone(), path.to_owned());
+        self.pool.run_detached(account, move || {
+            // The process ends: whoever started it again finds the state before.
+            let _ = driver.replace(&path, mode, &make());
+        });
+    }
+
     /// Writes all of `data` where the descriptor stands: at the end if the file was opened for appending.
     pub async fn append<B>(&self, account: &mut Account, file: &File, data: B) -> Result<B, DiskError>
     where

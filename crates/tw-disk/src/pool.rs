@@ -197,6 +197,18 @@ impl Pool {
         self.job(account, Op::Run, None, || Ok(work())).await
     }
 
+    /// Runs a closure on the pool whatever the queue's length, without a result: for values whose drop may wait, such as open files.
+    pub fn run_detached(&self, account: &Account, work: impl FnOnce() + Send + 'static) {
+        let work = move || {
+            work();
+            Ok::<(), DiskError>(())
+        };
+        if let Some(left) = self.0.shared.detach_or_leave(account, Op::Run, None, work) {
+            // All pools have ended, and so has the service: waiting here delays nothing.
+            left.run(&|| ());
+        }
+    }
+
     /// Counters and levels now. Takes the queue's lock for a moment.
     pub fn stats(&self) -> PoolStats {
         let shared = &self.0.shared;

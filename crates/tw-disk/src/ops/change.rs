@@ -2,7 +2,7 @@
 //! if a lock that all of its changes take keeps it away.
 
 use crate::account::Account;
-use crate::disk::Disk;
+use crate::disk::{Aio, Disk};
 use crate::driver::Driver;
 use crate::error::DiskError;
 use crate::meta::FileMeta;
@@ -48,5 +48,18 @@ impl Disk {
         T: Send + 'static,
     {
         self.job_at_name(account, op, path, move |driver, path| work(&PathCalls(driver), path)).await
+    }
+
+    /// Runs a closure as a job on the device of `path`: the door for a library that opens files itself. Never runs on the calling thread.
+    ///
+    /// # Errors
+    /// Those of [`Pool::run`](crate::Pool::run), and [`DiskError::Hung`] if the device makes no progress.
+    pub async fn run_at<T, W>(&self, account: &mut Account, path: &CStr, work: W) -> Result<T, DiskError>
+    where
+        W: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let threads = self.with_aio(Aio::Threads);
+        threads.job_at_name(account, Op::Run, path, move |_, _| Ok(work())).await
     }
 }
