@@ -89,6 +89,11 @@ impl Reach {
         self.add(Access::Change, path, at);
     }
 
+    /// Files at or below a directory, of which all is known, are used.
+    pub fn uses_directory(&mut self, directory: &[u8], access: Access) {
+        self.add_path(access, directory);
+    }
+
     /// Names are resolved as the system does, which reads `files`. These are looked up at the first call, of perhaps one for
     /// each location.
     pub fn resolves_as_system(&mut self, files: impl FnOnce() -> Vec<PathBuf>) {

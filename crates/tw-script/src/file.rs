@@ -122,6 +122,11 @@ pub enum FileCommand {
         /// Offset in the file; the current one if it is absent.
         position: Option<u64>,
     },
+    /// `readlink`: [`FileValue::Bytes`].
+    ReadLink {
+        /// Path.
+        path: ByteBuf,
+    },
 }
 
 /// Result of a [`FileCommand`].
