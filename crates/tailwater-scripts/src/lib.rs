@@ -34,6 +34,7 @@ tw_base::limits! {
 
     use state::LIMITS;
     use session::LIMITS;
+    use native::LIMITS;
     use realm::LIMITS;
     use watch::LIMITS;
     use sandbox::LIMITS;

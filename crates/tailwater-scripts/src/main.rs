@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: tailwater-scripts run FILE    runs a module and prints what it logs
+const USAGE: &str = "usage: tailwater-scripts run FILE [ARGUMENT...]
+                                     runs a module and prints what it logs; - is standard input
        tailwater-scripts check       reads modules from standard input, as the server sends them, and reports errors
        tailwater-scripts serve FD…   serves loops of the server over these sockets; 0 is standard input";
 
@@ -11,7 +12,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["run", file] => tailwater_scripts::run_file(file),
+        ["run", file, ..] => tailwater_scripts::run_file(file, arguments.get(2..).unwrap_or_default()),
         ["check"] => tailwater_scripts::check(std::io::stdin().lock(), std::io::stdout().lock())
             .map_err(|error| error.to_string()),
         ["serve", numbers @ ..] if !numbers.is_empty() => serve(numbers),

@@ -135,7 +135,9 @@
             const size = length === undefined ? total : bound(length, total, SIZE_MAX, 'totalLength');
             const buffer = Buffer.allocUnsafe(size);
             let at = 0;
-            for (const item of list) {
+            for (const element of list) {
+                // A getter of the list may return another value than before.
+                const item = plain(element, 'list');
                 const part = item.length > size - at ? PLAIN.prototype.subarray.call(item, 0, size - at) : item;
                 buffer.set(part, at);
                 at += part.length;
@@ -208,7 +210,8 @@
             if (typeof value === 'number') {
                 return super.fill(value & 255, from, to);
             }
-            const pattern = typeof value === 'string' ? encode(value, encoding) : core.view(value);
+            // A copy: the value may be a part of this buffer.
+            const pattern = typeof value === 'string' ? encode(value, encoding) : core.view(value).slice();
             for (let at = from; at < to; at++) {
                 this[at] = pattern.length ? pattern[(at - from) % pattern.length] : 0;
             }
@@ -219,13 +222,17 @@
             [offset, encoding] = typeof offset === 'string' ? [0, offset] : [offset ?? 0, encoding];
             const start = offset < 0 ? Math.max(0, this.length + offset) : offset;
             const wanted = needle(value, encoding);
+            if (wanted.length === 0) {
+                return Math.min(start, this.length);
+            }
             return start > this.length - wanted.length ? -1 : search(this, wanted, start, 1);
         }
         lastIndexOf(value, offset, encoding) {
             [offset, encoding] = typeof offset === 'string' ? [undefined, offset] : [offset, encoding];
             const place = offset === undefined ? this.length : Number(offset);
             const start = place < 0 ? this.length + place : place;
-            return search(this, needle(value, encoding), start, -1);
+            const wanted = needle(value, encoding);
+            return wanted.length === 0 ? Math.min(Math.max(start, 0), this.length) : search(this, wanted, start, -1);
         }
         subarray(start, end) { return wrap(PLAIN.prototype.subarray.call(asPlain(this), start, end)); }
         slice(start, end) { return this.subarray(start, end); }

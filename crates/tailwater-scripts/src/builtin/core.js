@@ -188,7 +188,7 @@
         },
     };
 
-    const MODULES = new Set(['buffer', 'crypto', 'fs', 'querystring', 'zlib']);
+    const MODULES = new Set(['buffer', 'crypto', 'fs', 'querystring', 'xml', 'zlib']);
     Object.defineProperty(globalThis, Symbol.for('tailwater:module'), {
         value: (name) => MODULES.has(name) ? part(name).module : undefined,
     });
@@ -221,5 +221,6 @@
         core.lazy(globalThis, name, () => part('fetch')[name]);
     }
     core.lazy(globalThis, 'crypto', () => part('webcrypto'));
+    core.lazy(globalThis, 'CryptoKey', () => part('keys').CryptoKey);
     return core;
 })

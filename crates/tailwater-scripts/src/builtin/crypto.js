@@ -29,62 +29,67 @@
         return algorithm;
     }
 
-    class Hash {
-        #algorithm;
+    // Parts of data up to their digest, which is made once.
+    class Digest {
         #parts;
         #isFinished = false;
 
-        constructor(algorithm, parts = []) {
-            this.#algorithm = check(algorithm);
+        constructor(parts = []) {
             this.#parts = parts;
         }
-        get [Symbol.toStringTag]() { return 'Hash'; }
-        #open() {
+        get parts() {
             if (this.#isFinished) {
                 throw new Error('Digest already called');
             }
+            return this.#parts;
         }
         update(data, encoding) {
-            this.#open();
-            this.#parts.push(bytes(data, encoding));
+            this.parts.push(bytes(data, encoding));
+        }
+        finish(make, encoding) {
+            const data = Buffer.concat(this.parts);
+            this.#isFinished = true;
+            return output(make(data), encoding);
+        }
+    }
+
+    class Hash {
+        #algorithm;
+        #digest;
+
+        constructor(algorithm, digest = new Digest()) {
+            this.#algorithm = check(algorithm);
+            this.#digest = digest;
+        }
+        get [Symbol.toStringTag]() { return 'Hash'; }
+        update(data, encoding) {
+            this.#digest.update(data, encoding);
             return this;
         }
         digest(encoding) {
-            this.#open();
-            this.#isFinished = true;
-            return output(host.digest(this.#algorithm, Buffer.concat(this.#parts)), encoding);
+            return this.#digest.finish((data) => host.digest(this.#algorithm, data), encoding);
         }
         copy() {
-            this.#open();
-            return new Hash(this.#algorithm, [...this.#parts]);
+            return new Hash(this.#algorithm, new Digest([...this.#digest.parts]));
         }
     }
 
     class Hmac {
         #algorithm;
         #key;
-        #parts = [];
-        #isFinished = false;
+        #digest = new Digest();
 
         constructor(algorithm, key) {
             this.#algorithm = check(algorithm);
             this.#key = bytes(key);
         }
         get [Symbol.toStringTag]() { return 'Hmac'; }
-        #open() {
-            if (this.#isFinished) {
-                throw new Error('Digest already called');
-            }
-        }
         update(data, encoding) {
-            this.#open();
-            this.#parts.push(bytes(data, encoding));
+            this.#digest.update(data, encoding);
             return this;
         }
         digest(encoding) {
-            this.#open();
-            this.#isFinished = true;
-            return output(host.hmac(this.#algorithm, this.#key, Buffer.concat(this.#parts)), encoding);
+            return this.#digest.finish((data) => host.hmac(this.#algorithm, this.#key, data), encoding);
         }
     }
 

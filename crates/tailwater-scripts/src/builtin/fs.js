@@ -3,6 +3,7 @@
     'use strict';
 
     const FLAGS = new Set(['a', 'ax', 'a+', 'ax+', 'as', 'as+', 'r', 'r+', 'rs+', 'w', 'wx', 'w+', 'wx+']);
+    const PATH_MAX = 4096;
     const { Buffer } = core.part('buffer');
 
     function path(value) {
@@ -10,6 +11,9 @@
             throw new TypeError('"path" must be a string or Buffer');
         }
         const bytes = typeof value === 'string' ? host.encodeUtf8(value) : core.view(value).slice();
+        if (bytes.length >= PATH_MAX) {
+            throw new TypeError('"path" is too long');
+        }
         if (bytes.includes(0)) {
             throw new TypeError('"path" must be a Buffer without null bytes');
         }
@@ -48,8 +52,8 @@
         return value === 'buffer' ? undefined : value;
     }
 
-    function bytes(value) {
-        return core.isBinary(value) ? core.view(value).slice() : host.encodeUtf8(core.text(value));
+    function bytes(value, name) {
+        return core.isBinary(value) ? core.view(value).slice() : core.part('buffer').encode(core.text(value), encoding(name));
     }
 
     class Dirent {
@@ -114,6 +118,10 @@
             const { encoding: word } = options(settings);
             return [{ command: 'realpath', path: path(at) }, text(word === 'buffer' ? undefined : encoding(word) ?? 'utf8')];
         },
+        readlink(at, settings) {
+            const { encoding: word } = options(settings);
+            return [{ command: 'readlink', path: path(at) }, text(word === 'buffer' ? undefined : encoding(word) ?? 'utf8')];
+        },
         rename: (from, to) => [{ command: 'rename', path: path(from), to: path(to) }, nothing],
         symlink: (target, at) => [{ command: 'symlink', target: path(target), path: path(at) }, nothing],
         unlink: (at) => [{ command: 'unlink', path: path(at) }, nothing],
@@ -145,8 +153,8 @@
     };
 
     function write(at, data, settings, word) {
-        const { mode: bits, flag: own } = options(settings);
-        return [{ command: 'write', path: path(at), data: bytes(data), mode: mode(bits, 0o666), flag: flag(own, word) }, nothing];
+        const { mode: bits, flag: own, encoding: name } = options(settings);
+        return [{ command: 'write', path: path(at), data: bytes(data, name), mode: mode(bits, 0o666), flag: flag(own, word) }, nothing];
     }
 
     function status(at, settings, followsLinks) {
@@ -215,12 +223,37 @@
         }
     }
 
+    // The form with a callback, which gets the error and the result.
+    function later(name) {
+        return function (...values) {
+            const callback = values.pop();
+            if (typeof callback !== 'function') {
+                throw new TypeError('"callback" must be a function');
+            }
+            run(name, ...values).then((result) => callback(undefined, result), (error) => callback(error));
+        };
+    }
+
+    const OF_DESCRIPTORS = ['open', 'close', 'fstat', 'read', 'write'];
     const promises = {};
-    const fs = { promises, constants: Object.freeze({ F_OK: 0, R_OK: 4, W_OK: 2, X_OK: 1 }) };
+    const fs = {
+        promises,
+        constants: Object.freeze({ F_OK: 0, R_OK: 4, W_OK: 2, X_OK: 1 }),
+        Dirent,
+        existsSync(at) {
+            try {
+                fs.accessSync(at);
+                return true;
+            } catch {
+                return false;
+            }
+        },
+    };
     for (const name of Object.keys(commands)) {
         fs[`${name}Sync`] = sync(name);
-        if (!['close', 'fstat', 'read', 'write'].includes(name)) {
+        if (!OF_DESCRIPTORS.includes(name)) {
             promises[name] = (...values) => run(name, ...values);
+            fs[name] = later(name);
         }
     }
     promises.open = (...values) => run('open', ...values).then((descriptor) => new FileHandle(descriptor));

@@ -12,10 +12,18 @@
         return host.decodeUrl(core.text(value));
     }
 
+    // Function of the module, which scripts may exchange.
+    function own(name) {
+        if (typeof module[name] !== 'function') {
+            throw new TypeError(`QueryString.${name} is not a function`);
+        }
+        return module[name];
+    }
+
     function parse(query, separator, equals, options = {}) {
         const sep = separator ? core.text(separator) : '&';
         const eq = equals ? core.text(equals) : '=';
-        const decode = options?.decodeURIComponent ?? unescape;
+        const decode = options?.decodeURIComponent ?? own('unescape');
         const countMax = options?.maxKeys === undefined ? KEYS_MAX : Number(options.maxKeys);
         const result = {};
         if (typeof decode !== 'function') {
@@ -56,7 +64,7 @@
     function stringify(object, separator, equals, options = {}) {
         const sep = separator ? core.text(separator) : '&';
         const eq = equals ? core.text(equals) : '=';
-        const encode = options?.encodeURIComponent ?? escape;
+        const encode = options?.encodeURIComponent ?? own('escape');
         if (typeof encode !== 'function') {
             throw new TypeError('option encodeURIComponent is not a function');
         }
@@ -67,5 +75,6 @@
             .map((item) => encode(name) + eq + encode(primitive(item)))).join(sep);
     }
 
-    return { module: { parse, stringify, escape, unescape, decode: parse, encode: stringify } };
+    const module = { parse, stringify, escape, unescape, decode: parse, encode: stringify };
+    return { module };
 })

@@ -1,8 +1,11 @@
 //! Native functions that the JavaScript of the API calls: the object `host`.
 
+mod aes;
 pub(crate) mod bytes;
+mod der;
 mod digest;
 mod function;
+mod keys;
 mod operation;
 mod request;
 mod response;
@@ -10,6 +13,7 @@ mod setting;
 mod text;
 mod value;
 mod webcrypto;
+mod xml;
 mod zlib;
 
 use std::rc::Rc;
@@ -20,6 +24,13 @@ pub(crate) use self::setting::{MODULES, evaluate_part};
 
 use crate::state::State;
 
+tw_base::limits! {
+    /// Limits of native functions.
+    pub(crate) const LIMITS;
+
+    use xml::LIMITS;
+}
+
 /// The object with all native functions.
 pub(crate) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Object<'js>> {
     let object = Object::new(ctx.clone())?;
@@ -29,7 +40,9 @@ pub(crate) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<O
     setting::install(ctx, &object, state)?;
     text::install(ctx, &object, state)?;
     digest::install(ctx, &object, state)?;
+    keys::install(ctx, &object, state)?;
     webcrypto::install(ctx, &object, state)?;
+    xml::install(ctx, &object, state)?;
     zlib::install(ctx, &object, state)?;
     Ok(object)
 }

@@ -27,6 +27,7 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<Stat
 /// Sources of the API, by the names of its parts.
 const PARTS: &[(&str, &str)] = &[
     ("buffer", include_str!("../builtin/buffer.js")),
+    ("canonical", include_str!("../builtin/canonical.js")),
     ("console", include_str!("../builtin/console.js")),
     ("core", include_str!("../builtin/core.js")),
     ("crypto", include_str!("../builtin/crypto.js")),
@@ -34,6 +35,7 @@ const PARTS: &[(&str, &str)] = &[
     ("fetch", include_str!("../builtin/fetch.js")),
     ("form", include_str!("../builtin/form.js")),
     ("fs", include_str!("../builtin/fs.js")),
+    ("keys", include_str!("../builtin/keys.js")),
     ("ngx", include_str!("../builtin/ngx.js")),
     ("njs", include_str!("../builtin/njs.js")),
     ("process", include_str!("../builtin/process.js")),
@@ -41,11 +43,12 @@ const PARTS: &[(&str, &str)] = &[
     ("request", include_str!("../builtin/request.js")),
     ("stream", include_str!("../builtin/stream.js")),
     ("webcrypto", include_str!("../builtin/webcrypto.js")),
+    ("xml", include_str!("../builtin/xml.js")),
     ("zlib", include_str!("../builtin/zlib.js")),
 ];
 
 /// Modules that scripts import by a name without a path.
-pub(crate) const MODULES: &[&str] = &["buffer", "crypto", "fs", "querystring", "zlib"];
+pub(crate) const MODULES: &[&str] = &["buffer", "crypto", "fs", "querystring", "xml", "zlib"];
 
 /// Evaluates a part of the API: a function of `host` and `core`.
 pub(crate) fn evaluate_part<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {

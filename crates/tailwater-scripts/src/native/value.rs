@@ -157,6 +157,7 @@ impl State {
             "rmdir" => FileCommand::RemoveDirectory { path: path("path")?, is_recursive: is("isRecursive")? },
             "readdir" => FileCommand::ReadDirectory { path: path("path")? },
             "realpath" => FileCommand::RealPath { path: path("path")? },
+            "readlink" => FileCommand::ReadLink { path: path("path")? },
             "rename" => FileCommand::Rename { from: path("path")?, to: path("to")? },
             "symlink" => FileCommand::Symlink { target: path("target")?, path: path("path")? },
             "unlink" => FileCommand::Remove { path: path("path")? },

@@ -3,12 +3,6 @@
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::cipher::{
-    self, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, PaddedBlockDecryptingKey,
-    PaddedBlockEncryptingKey, UnboundCipherKey,
-};
-use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{
     OAEP_SHA1_MGF1SHA1, OAEP_SHA256_MGF1SHA256, OAEP_SHA384_MGF1SHA384, OAEP_SHA512_MGF1SHA512,
@@ -16,23 +10,24 @@ use aws_lc_rs::rsa::{
     PublicEncryptingKey,
 };
 use aws_lc_rs::signature::{
-    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaKeyPair, RsaSignatureEncoding,
-    UnparsedPublicKey, VerificationAlgorithm,
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, RsaKeyPair, RsaPssSaltLength,
+    RsaSignatureEncoding, UnparsedPublicKey, VerificationAlgorithm,
 };
 use aws_lc_rs::{constant_time, hkdf, pbkdf2, rand};
 use rquickjs::{Ctx, Exception, Object, Value};
 
+use super::aes;
 use super::bytes;
 use super::function::natives;
 use crate::state::State;
 
 /// Size of a random buffer, and of derived bits, in bytes.
 const DERIVED_SIZE_MAX: usize = 65_536;
-/// Bytes of the tag of AES-GCM.
-const TAG_SIZE: usize = 16;
+/// `SubjectPublicKeyInfo` in front of the bytes of a key of Ed25519.
+const ED25519_PREFIX_SIZE: usize = 12;
 
 /// An operation that the library refuses; WebCrypto says nothing else about it.
-struct Refused;
+pub(super) struct Refused;
 
 impl<T: std::error::Error> From<T> for Refused {
     fn from(_: T) -> Self {
@@ -44,13 +39,12 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<Stat
     natives! { 'js, ctx, object, state;
         random_bytes(size: usize);
         is_equal(a: Value<'js>, b: Value<'js>);
-        cipher(mode: String, is_encrypted: bool, key: Value<'js>, iv: Value<'js>, data: Value<'js>, aad: Value<'js>);
+        cipher(mode: String, is_encrypted: bool, key: Value<'js>, data: Value<'js>, parameters: Object<'js>);
         pbkdf2(hash: String, secret: Value<'js>, salt: Value<'js>, count: u32, size: usize);
         hkdf(hash: String, secret: Value<'js>, salt: Value<'js>, info: Value<'js>, size: usize);
         sign(algorithm: String, key: Value<'js>, data: Value<'js>);
         verify(algorithm: String, key: Value<'js>, signature: Value<'js>, data: Value<'js>);
         oaep(hash: String, is_encrypted: bool, key: Value<'js>, data: Value<'js>, label: Value<'js>);
-        generate_key(curve: String);
     }
     Ok(())
 }
@@ -61,64 +55,6 @@ fn output<'js>(ctx: &Ctx<'js>, result: Result<Vec<u8>, Refused>) -> rquickjs::Re
         Ok(output) => bytes::array(ctx, &output),
         Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
     }
-}
-
-fn encrypt(mode: &str, key: &[u8], iv: &[u8], aad: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Refused> {
-    match mode {
-        "AES-GCM" => {
-            let nonce = Nonce::try_assume_unique_for_key(iv)?;
-            gcm(key)?.seal_in_place_append_tag(nonce, Aad::from(aad), &mut data)?;
-        }
-        "AES-CBC" => {
-            let key = PaddedBlockEncryptingKey::cbc_pkcs7(aes(key)?)?;
-            key.less_safe_encrypt(&mut data, EncryptionContext::Iv128(FixedLength::try_from(iv)?))?;
-        }
-        _ => {
-            let key = EncryptingKey::ctr(aes(key)?)?;
-            key.less_safe_encrypt(&mut data, EncryptionContext::Iv128(FixedLength::try_from(iv)?))?;
-        }
-    }
-    Ok(data)
-}
-
-fn decrypt(mode: &str, key: &[u8], iv: &[u8], aad: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Refused> {
-    let size = match mode {
-        "AES-GCM" => {
-            let nonce = Nonce::try_assume_unique_for_key(iv)?;
-            gcm(key)?.open_in_place(nonce, Aad::from(aad), &mut data)?;
-            data.len().checked_sub(TAG_SIZE).ok_or(Refused)?
-        }
-        "AES-CBC" => {
-            let key = PaddedBlockDecryptingKey::cbc_pkcs7(aes(key)?)?;
-            key.decrypt(&mut data, DecryptionContext::Iv128(FixedLength::try_from(iv)?))?.len()
-        }
-        _ => {
-            let key = DecryptingKey::ctr(aes(key)?)?;
-            key.decrypt(&mut data, DecryptionContext::Iv128(FixedLength::try_from(iv)?))?.len()
-        }
-    };
-    data.truncate(size);
-    Ok(data)
-}
-
-fn aes(key: &[u8]) -> Result<UnboundCipherKey, Refused> {
-    let algorithm = match key.len() {
-        16 => &cipher::AES_128,
-        24 => &cipher::AES_192,
-        32 => &cipher::AES_256,
-        _ => return Err(Refused),
-    };
-    Ok(UnboundCipherKey::new(algorithm, key)?)
-}
-
-fn gcm(key: &[u8]) -> Result<LessSafeKey, Refused> {
-    let algorithm = match key.len() {
-        16 => &aead::AES_128_GCM,
-        24 => &aead::AES_192_GCM,
-        32 => &aead::AES_256_GCM,
-        _ => return Err(Refused),
-    };
-    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key)?))
 }
 
 /// Length of derived bits, for [`hkdf`].
@@ -169,22 +105,28 @@ fn sign(algorithm: &str, key: &[u8], data: &[u8]) -> Result<Vec<u8>, Refused> {
         return Ok(Ed25519KeyPair::from_pkcs8_maybe_unchecked(key)?.sign(data).as_ref().to_vec());
     }
     if let Some(algorithm) = ecdsa_signing(algorithm) {
-        let key = EcdsaKeyPair::from_pkcs8(algorithm, key)?;
+        let key = EcdsaKeyPair::from_private_key_der(algorithm, key)?;
         return Ok(key.sign(&SystemRandom::new(), data)?.as_ref().to_vec());
     }
-    let encoding: &'static RsaSignatureEncoding = match algorithm {
-        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_SHA256,
-        "RSASSA-PKCS1-v1_5 SHA-384" => &signature::RSA_PKCS1_SHA384,
-        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_SHA512,
-        "RSA-PSS SHA-256" => &signature::RSA_PSS_SHA256,
-        "RSA-PSS SHA-384" => &signature::RSA_PSS_SHA384,
-        "RSA-PSS SHA-512" => &signature::RSA_PSS_SHA512,
-        _ => return Err(Refused),
-    };
+    let encoding = rsa_signing(algorithm).ok_or(Refused)?;
     let key = RsaKeyPair::from_pkcs8(key)?;
     let mut output = vec![0; key.public_modulus_len()];
     key.sign(encoding, &SystemRandom::new(), data, &mut output)?;
     Ok(output)
+}
+
+/// Returns true if [`sign`] knows an algorithm.
+fn is_signing(algorithm: &str) -> bool {
+    algorithm == "Ed25519" || ecdsa_signing(algorithm).is_some() || rsa_signing(algorithm).is_some()
+}
+
+fn rsa_signing(algorithm: &str) -> Option<&'static RsaSignatureEncoding> {
+    Some(match algorithm {
+        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_SHA256,
+        "RSASSA-PKCS1-v1_5 SHA-384" => &signature::RSA_PKCS1_SHA384,
+        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_SHA512,
+        _ => return pss_signing(algorithm),
+    })
 }
 
 fn ecdsa_signing(algorithm: &str) -> Option<&'static EcdsaSigningAlgorithm> {
@@ -206,15 +148,43 @@ fn verification(algorithm: &str) -> Option<&'static dyn VerificationAlgorithm> {
         "P-521 SHA-256" => &signature::ECDSA_P521_SHA256_FIXED,
         "P-521 SHA-384" => &signature::ECDSA_P521_SHA384_FIXED,
         "P-521 SHA-512" => &signature::ECDSA_P521_SHA512_FIXED,
-        "RSASSA-PKCS1-v1_5 SHA-1" => &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
-        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+        "RSASSA-PKCS1-v1_5 SHA-1" => &signature::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
+        "RSASSA-PKCS1-v1_5 SHA-256" => &signature::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
         "RSASSA-PKCS1-v1_5 SHA-384" => &signature::RSA_PKCS1_2048_8192_SHA384,
-        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_2048_8192_SHA512,
-        "RSA-PSS SHA-256" => &signature::RSA_PSS_2048_8192_SHA256,
-        "RSA-PSS SHA-384" => &signature::RSA_PSS_2048_8192_SHA384,
-        "RSA-PSS SHA-512" => &signature::RSA_PSS_2048_8192_SHA512,
-        _ => return None,
+        "RSASSA-PKCS1-v1_5 SHA-512" => &signature::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+        _ => return pss_verification(algorithm),
     })
+}
+
+/// Algorithms of RSA-PSS by their names, which end in the length of the salt.
+macro_rules! pss {
+    ($name:expr, $sha256:ident, $sha384:ident, $sha512:ident, $($length:literal)*) => {
+        match $name.rsplit_once(' ')? {
+            $(
+                ("RSA-PSS SHA-256", stringify!($length)) => pss!($sha256, $length),
+                ("RSA-PSS SHA-384", stringify!($length)) => pss!($sha384, $length),
+                ("RSA-PSS SHA-512", stringify!($length)) => pss!($sha512, $length),
+            )*
+            _ => return None,
+        }
+    };
+    ($algorithm:ident, $length:literal) => {
+        &const { signature::$algorithm.with_pss_salt_length(RsaPssSaltLength::Custom($length)) }
+    };
+}
+
+fn pss_signing(name: &str) -> Option<&'static RsaSignatureEncoding> {
+    Some(pss!(name, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, 0 16 20 32 48 64))
+}
+
+fn pss_verification(name: &str) -> Option<&'static dyn VerificationAlgorithm> {
+    Some(pss!(
+        name,
+        RSA_PSS_2048_8192_SHA256,
+        RSA_PSS_2048_8192_SHA384,
+        RSA_PSS_2048_8192_SHA512,
+        0 16 20 32 48 64
+    ))
 }
 
 fn oaep(hash: &str, is_encrypted: bool, key: &[u8], data: &[u8], label: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -240,22 +210,6 @@ fn oaep(hash: &str, is_encrypted: bool, key: &[u8], data: &[u8], label: &[u8]) -
     Ok(output)
 }
 
-/// A new private key in PKCS#8 and its public key (a point, or the bytes of Ed25519).
-fn generate(curve: &str) -> Result<(Vec<u8>, Vec<u8>), Refused> {
-    let algorithm = match curve {
-        "Ed25519" => {
-            let key = Ed25519KeyPair::generate()?;
-            return Ok((key.to_pkcs8()?.as_ref().to_vec(), key.public_key().as_ref().to_vec()));
-        }
-        "P-256" => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
-        "P-384" => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
-        "P-521" => &signature::ECDSA_P521_SHA512_FIXED_SIGNING,
-        _ => return Err(Refused),
-    };
-    let key = EcdsaKeyPair::generate(algorithm)?;
-    Ok((key.to_pkcs8v1()?.as_ref().to_vec(), key.public_key().as_ref().to_vec()))
-}
-
 impl State {
     fn random_bytes<'js>(&self, ctx: &Ctx<'js>, size: usize) -> rquickjs::Result<Value<'js>> {
         let mut random = vec![0; size.min(DERIVED_SIZE_MAX)];
@@ -269,20 +223,21 @@ impl State {
         Ok(constant_time::verify_slices_are_equal(&a, &b).is_ok())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one native function for all modes")]
     fn cipher<'js>(
         &self,
         ctx: &Ctx<'js>,
         mode: String,
         is_encrypted: bool,
         key: Value<'js>,
-        iv: Value<'js>,
         data: Value<'js>,
-        aad: Value<'js>,
+        parameters: Object<'js>,
     ) -> rquickjs::Result<Value<'js>> {
-        let work = if is_encrypted { encrypt } else { decrypt };
-        let (key, iv) = (self.bytes(ctx, &key)?, self.bytes(ctx, &iv)?);
-        output(ctx, work(&mode, &key, &iv, &self.bytes(ctx, &aad)?, self.bytes(ctx, &data)?))
+        let work = if is_encrypted { aes::encrypt } else { aes::decrypt };
+        let iv = self.bytes(ctx, &parameters.get("iv")?)?;
+        let aad = self.bytes(ctx, &parameters.get("aad")?)?;
+        let size: Option<usize> = parameters.get("size")?;
+        let parameters = aes::Parameters { iv: &iv, aad: &aad, size: size.unwrap_or_default() };
+        output(ctx, work(&mode, &self.bytes(ctx, &key)?, &parameters, self.bytes(ctx, &data)?))
     }
 
     fn pbkdf2<'js>(
@@ -317,6 +272,9 @@ impl State {
         key: Value<'js>,
         data: Value<'js>,
     ) -> rquickjs::Result<Value<'js>> {
+        if !is_signing(&algorithm) {
+            return Err(Exception::throw_type(ctx, &format!("signatures by {algorithm} are not supported")));
+        }
         output(ctx, sign(&algorithm, &self.bytes(ctx, &key)?, &self.bytes(ctx, &data)?))
     }
 
@@ -328,10 +286,15 @@ impl State {
         signature: Value<'js>,
         data: Value<'js>,
     ) -> rquickjs::Result<bool> {
+        let is_ed25519 = algorithm == "Ed25519";
         let Some(algorithm) = verification(&algorithm) else {
-            return Err(Exception::throw_type(ctx, "not supported algorithm"));
+            return Err(Exception::throw_type(ctx, &format!("signatures by {algorithm} are not supported")));
         };
-        let key = UnparsedPublicKey::new(algorithm, self.bytes(ctx, &key)?);
+        let mut key = self.bytes(ctx, &key)?;
+        if is_ed25519 {
+            key.drain(..ED25519_PREFIX_SIZE.min(key.len()));
+        }
+        let key = UnparsedPublicKey::new(algorithm, key);
         Ok(key.verify(&self.bytes(ctx, &data)?, &self.bytes(ctx, &signature)?).is_ok())
     }
 
@@ -346,13 +309,5 @@ impl State {
     ) -> rquickjs::Result<Value<'js>> {
         let (key, data) = (self.bytes(ctx, &key)?, self.bytes(ctx, &data)?);
         output(ctx, oaep(&hash, is_encrypted, &key, &data, &self.bytes(ctx, &label)?))
-    }
-
-    /// Private and public key of a new pair.
-    fn generate_key<'js>(&self, ctx: &Ctx<'js>, curve: String) -> rquickjs::Result<Vec<Value<'js>>> {
-        match generate(&curve) {
-            Ok((private, public)) => Ok(vec![bytes::array(ctx, &private)?, bytes::array(ctx, &public)?]),
-            Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
-        }
     }
 }

@@ -75,18 +75,39 @@ type CallbackResult = Result<Option<Vec<u8>>, Box<Exception>>;
 impl Realm {
     /// Makes a context and runs the modules of a script in it.
     pub(crate) fn new(load: &Rc<Load>, link: &Rc<dyn Link>, watch: &Rc<Watch>) -> Result<Self, LoadError> {
+        let realm = Self::empty(load, link, watch)?;
+        realm.load()?;
+        realm.check_main()?;
+        Ok(realm)
+    }
+
+    /// Makes a context and runs the modules of a script in it as a call, so that they may wait: for a script that is run by hand.
+    pub(crate) fn run_modules(
+        load: &Rc<Load>,
+        link: &Rc<dyn Link>,
+        watch: &Rc<Watch>,
+        id: CallId,
+    ) -> Result<Self, LoadError> {
+        let mut realm = Self::empty(load, link, watch)?;
+        realm.calls.insert(id, RunningCall { kind: CallKind::Periodic, function: String::new() });
+        realm.state.enter(id, Some(CallKind::Periodic));
+        realm.load()?;
+        realm.settle(id, Ok(None), false);
+        Ok(realm)
+    }
+
+    /// A context in which nothing has run.
+    fn empty(load: &Rc<Load>, link: &Rc<dyn Link>, watch: &Rc<Watch>) -> Result<Self, LoadError> {
         let state = Rc::new(State::new(Rc::clone(link), Rc::clone(load), Rc::clone(watch)));
         let context = new_context(&state).map_err(|error| load_failure(&error.to_string()))?;
-        let realm = Self {
+        Ok(Self {
             state,
             context,
             calls: HashMap::new(),
             places: HashMap::new(),
             finished: Vec::new(),
             is_spoiled: false,
-        };
-        realm.load()?;
-        Ok(realm)
+        })
     }
 
     /// Evaluates the API and the modules.
@@ -100,7 +121,7 @@ impl Realm {
         let drained = self.drain();
         self.state.watch.stop();
         let result = result.and(drained).and_then(|()| self.rejection());
-        let Err(exception) = result else { return self.check_main() };
+        let Err(exception) = result else { return Ok(()) };
         if let Some((referrer, specifier)) = self.state.missing_import.take() {
             return Err(LoadError::MissingImport { referrer, specifier });
         }
@@ -127,7 +148,7 @@ impl Realm {
     }
 
     /// Checks that the modules are at their end: `await` outside of functions may not wait for the host.
-    fn check_main(&self) -> Result<(), LoadError> {
+    pub(crate) fn check_main(&self) -> Result<(), LoadError> {
         let main = self.state.main.take();
         self.context.with(|ctx| {
             let promise: Option<Promise<'_>> = main.and_then(|main| main.restore(&ctx).ok());

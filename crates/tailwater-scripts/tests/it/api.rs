@@ -63,4 +63,4 @@ fn failed_expectation_is_noticed() {
     check("async function fails() {\n await null; equal(1, 2);\n}");
 }
 
-modules! { buffer crypto encoding fetch_classes njs querystring timers webcrypto zlib }
+modules! { api_names buffer crypto encoding fetch_classes njs querystring timers webcrypto xml zlib }

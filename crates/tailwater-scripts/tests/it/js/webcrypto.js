@@ -116,8 +116,77 @@ async function rsa() {
             equal(await crypto.subtle.verify({ name, ...options }, verifier, signed, Buffer.from('date')), false);
         }
     }
+    const algorithm = { name: 'RSA-PSS', hash: 'SHA-512' };
+    const exported = await crypto.subtle.exportKey('jwk', await crypto.subtle.importKey('pkcs8', privateKey, algorithm, true, ['sign']));
+    equal([exported.kty, exported.n, exported.e, exported.alg], ['RSA', jwk.n, 'AQAB', 'PS512']);
+    const again = await crypto.subtle.importKey('jwk', exported, algorithm, true, ['sign']);
+    equal(Buffer.from(await crypto.subtle.exportKey('pkcs8', again)).equals(privateKey), true);
+    equal(again.algorithm.modulusLength, 2048);
+    for (const saltLength of [0, 20, 64]) {
+        const signed = await crypto.subtle.sign({ name: 'RSA-PSS', saltLength }, again, data);
+        const verifier = await crypto.subtle.importKey('spki', publicKey, algorithm, true, ['verify']);
+        equal(await crypto.subtle.verify({ name: 'RSA-PSS', saltLength }, verifier, signed, data), true);
+        equal(await crypto.subtle.verify({ name: 'RSA-PSS', saltLength: 32 }, verifier, signed, data), false);
+    }
+    await rejects(crypto.subtle.sign({ name: 'RSA-PSS', saltLength: 7 }, again, data), 'not supported');
+    await rejects(crypto.subtle.importKey('jwk', { ...exported, d: exported.n }, algorithm, true, ['sign']), 'Invalid JWK RSA');
+    await rejects(crypto.subtle.generateKey({ ...algorithm, modulusLength: 1024, publicExponent: new Uint8Array([1, 0, 1]) }, true, ['sign']), 'modulusLength');
     const oaep = { name: 'RSA-OAEP', hash: 'SHA-256' };
     const sealed = await crypto.subtle.encrypt('RSA-OAEP', await crypto.subtle.importKey('spki', publicKey, oaep, true, ['encrypt']), data);
     const opener = await crypto.subtle.importKey('pkcs8', privateKey, oaep, false, ['decrypt']);
     equal(Buffer.from(await crypto.subtle.decrypt('RSA-OAEP', opener, sealed)).toString(), 'data');
+}
+async function agreement() {
+    for (const algorithm of [{ name: 'ECDH', namedCurve: 'P-256' }, { name: 'ECDH', namedCurve: 'P-521' }, { name: 'X25519' }]) {
+        const { name } = algorithm;
+        const [a, b] = [await crypto.subtle.generateKey(algorithm, true, ['deriveBits', 'deriveKey']),
+            await crypto.subtle.generateKey(algorithm, true, ['deriveBits'])];
+        equal([a.privateKey.usages, a.publicKey.usages], [['deriveBits', 'deriveKey'], []]);
+        const one = await crypto.subtle.deriveBits({ name, public: b.publicKey }, a.privateKey, 256);
+        const other = await crypto.subtle.deriveBits({ name, public: a.publicKey }, b.privateKey, 256);
+        equal(Buffer.from(one).equals(Buffer.from(other)), true);
+        const key = await crypto.subtle.deriveKey({ name, public: b.publicKey }, a.privateKey, { name: 'AES-GCM', length: 256 }, true, ['encrypt']);
+        equal(Buffer.from(await crypto.subtle.exportKey('raw', key)).equals(Buffer.from(one)), true);
+        await rejects(crypto.subtle.deriveBits({ name, public: b.privateKey }, a.privateKey, 256), 'must be a public key');
+        await rejects(crypto.subtle.deriveBits({ name, public: b.publicKey }, a.privateKey, 8192), 'too small');
+        await rejects(crypto.subtle.deriveBits({ name, public: {} }, a.privateKey, 256), 'not a CryptoKey');
+    }
+}
+async function formats() {
+    for (const algorithm of [{ name: 'ECDSA', namedCurve: 'P-384' }, { name: 'Ed25519' }]) {
+        const pair = await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
+        const options = { name: algorithm.name, hash: 'SHA-384' };
+        const data = Buffer.from('data');
+        for (const format of ['pkcs8', 'jwk']) {
+            const exported = await crypto.subtle.exportKey(format, pair.privateKey);
+            const signer = await crypto.subtle.importKey(format, exported, algorithm, false, ['sign']);
+            const signed = await crypto.subtle.sign(options, signer, data);
+            for (const other of ['raw', 'spki', 'jwk']) {
+                const verifier = await crypto.subtle.importKey(other, await crypto.subtle.exportKey(other, pair.publicKey), algorithm, true, ['verify']);
+                equal(await crypto.subtle.verify(options, verifier, signed, data), true);
+            }
+        }
+        await rejects(crypto.subtle.exportKey('spki', pair.privateKey), 'cannot be exported');
+        await rejects(crypto.subtle.exportKey('pkcs8', pair.publicKey), 'cannot be exported');
+        const jwk = await crypto.subtle.exportKey('jwk', pair.privateKey);
+        await rejects(crypto.subtle.importKey('jwk', { ...jwk, d: jwk.x }, algorithm, true, ['sign']), 'Invalid JWK');
+        await rejects(crypto.subtle.importKey('jwk', jwk, algorithm, true, ['verify']), 'usage');
+    }
+}
+async function uncommon_ciphers() {
+    const key = await crypto.subtle.importKey('raw', Buffer.alloc(16, 7), 'AES-GCM', true, ['encrypt', 'decrypt']);
+    for (const options of [{ tagLength: 96 }, { iv: Buffer.alloc(16, 1) }, { iv: Buffer.alloc(60, 2), tagLength: 32 }]) {
+        const algorithm = { name: 'AES-GCM', iv: Buffer.alloc(12), additionalData: Buffer.from('aad'), ...options };
+        const sealed = await crypto.subtle.encrypt(algorithm, key, Buffer.from('text'));
+        equal(sealed.byteLength, 4 + (options.tagLength ?? 128) / 8);
+        equal(Buffer.from(await crypto.subtle.decrypt(algorithm, key, sealed)).toString(), 'text');
+        await rejects(crypto.subtle.decrypt({ ...algorithm, additionalData: Buffer.from('add') }, key, sealed), 'failed');
+    }
+    const wrapper = await crypto.subtle.generateKey({ name: 'AES-KW', length: 192 }, true, ['wrapKey', 'unwrapKey']);
+    for (const format of ['raw', 'jwk']) {
+        const wrapped = await crypto.subtle.wrapKey(format, key, wrapper, 'AES-KW');
+        const copy = await crypto.subtle.unwrapKey(format, wrapped, wrapper, 'AES-KW', 'AES-GCM', true, ['encrypt']);
+        equal(Buffer.from(await crypto.subtle.exportKey('raw', copy)).equals(Buffer.alloc(16, 7)), true);
+    }
+    equal(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID()), true);
 }
