@@ -8,7 +8,7 @@ use tw_core::load::Resolve;
 use tw_core::reach::Reach;
 
 use crate::block_variables;
-use crate::common::Common;
+use crate::common::{Common, reach_files};
 use crate::fetch_settings::FetchDirectives;
 use crate::periodic::{Periodic, RawPeriodic};
 use crate::raw::Raw;
@@ -97,6 +97,7 @@ impl BlockScripts {
             reach.connects();
             resolving::reach(reach);
             part.fetch.verified.reach(reach);
+            reach_files(&self.common, reach);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of scripts that every protocol shares: modules, limits, processes, variables.
 
+use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,13 +12,15 @@ use tw_base::FatalMutex;
 use tw_conf::{ConfError, Level, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_core::reach::{Access, Reach};
 use tw_module_support::zone;
 use tw_script::Field;
+use tw_script_files::{AllowedDirectory, FileAccess};
 
 use crate::counters::{self, Counters};
-use crate::dictionary::SharedDictionary;
+use crate::dictionary::{SharedDictionary, unix_ms};
 use crate::raw::{Raw, RawDictionary, RawImport};
-use crate::script_set::{ScriptFiles, ScriptLimits, ScriptSet, Scripts, ServerNames};
+use crate::script_set::{ScriptFiles, ScriptLimits, ScriptResources, ScriptSet, Scripts, ServerNames};
 
 /// Name of [`ScriptUse`] among the shared objects of a configuration.
 pub const SCRIPT_USE: &[u8] = b"js";
@@ -66,6 +69,7 @@ pub(crate) struct Common {
     /// Modules with their paths, as written.
     imports: Arc<[(String, String)]>,
     paths: Arc<[String]>,
+    directories: Arc<[AllowedDirectory]>,
     limits: ScriptLimits,
     pub(crate) set: Option<Arc<ScriptSet>>,
     pub(crate) counters: Arc<Counters>,
@@ -103,6 +107,11 @@ impl Common {
         let imports = inherited(outer.map(|outer| &outer.imports), raw.imports.iter().map(RawImport::pair));
         let paths = raw.paths.iter().map(|word| word.lossy().into_owned());
         let paths = inherited(outer.map(|outer| &outer.paths), paths);
+        let directories = raw.file_paths.iter().map(|written| AllowedDirectory {
+            path: cx.full_path(&written.path.bytes),
+            is_writable: written.is_writable,
+        });
+        let directories = inherited(outer.map(|outer| &outer.directories), directories);
         let limits = limits(raw, outer.map(|outer| outer.limits));
         let counters = match outer {
             Some(outer) => outer.counters.clone(),
@@ -111,6 +120,7 @@ impl Common {
         let same = outer.filter(|outer| {
             Arc::ptr_eq(&outer.imports, &imports)
                 && Arc::ptr_eq(&outer.paths, &paths)
+                && Arc::ptr_eq(&outer.directories, &directories)
                 && outer.limits == limits
         });
         let dictionaries = match outer {
@@ -122,10 +132,27 @@ impl Common {
             None if imports.is_empty() => None,
             None => {
                 let scripts = read_scripts(raw, &imports, &paths, cx)?;
-                Some(declare_set(ScriptSet::new(scripts, limits, server_names(cx), dictionaries.clone()), cx))
+                let files = FileAccess::Within { base: cx.full_path(b""), directories: directories.to_vec() };
+                let resources = ScriptResources {
+                    dictionaries: dictionaries.clone(),
+                    files: Arc::new(files),
+                    error_log: cx.main_error_log(),
+                };
+                Some(declare_set(ScriptSet::new(scripts, limits, server_names(cx), resources), cx))
             }
         };
-        Ok(Self { imports, paths, limits, set, counters, dictionaries })
+        Ok(Self { imports, paths, directories, limits, set, counters, dictionaries })
+    }
+}
+
+/// Declares directories of `js_fs_path` and files of dictionaries for the sandbox of the worker process.
+pub(crate) fn reach_files(common: &Common, reach: &mut Reach) {
+    for state in common.dictionaries.iter().filter_map(|dictionary| dictionary.settings.state.as_ref()) {
+        reach.replaces_file(state.to_bytes());
+    }
+    for directory in &*common.directories {
+        let access = if directory.is_writable { Access::Change } else { Access::Read };
+        reach.uses_directory(&directory.path, access);
     }
 }
 
@@ -177,13 +204,40 @@ fn declare_dictionaries<P: Protocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<[Arc<SharedDictionary>]>, ConfError> {
     let mut all = Vec::new();
-    for RawDictionary { settings, span } in written {
+    for RawDictionary { settings, state, span } in written {
         zone::claim(cx, settings.name.as_bytes(), "js_shared_dict_zone").map_err(|error| error.at(*span))?;
         let name = [P::NAME.as_bytes(), b" js dict ", settings.name.as_bytes()].concat();
-        let fits = |known: &SharedDictionary| known.settings == *settings;
-        all.push(cx.keep(&name, fits, || SharedDictionary::new(settings.clone())));
+        let mut settings = settings.clone();
+        if let Some(word) = state {
+            settings.state = Some(claim_state(word, &name, cx)?);
+        }
+        let make = || {
+            let dictionary = SharedDictionary::new(settings.clone());
+            dictionary.load_state(unix_ms()).map(|()| dictionary)
+        };
+        let fits = |known: &SharedDictionary| known.settings == settings;
+        all.push(cx.try_keep(&name, fits, make).map_err(|error| error.at(*span))?);
     }
     Ok(all.into())
+}
+
+/// Owner of a file with the state of a dictionary.
+struct StateOwner(Vec<u8>);
+
+/// Path of the state of a dictionary, which no other dictionary has.
+fn claim_state<P: Protocol>(
+    word: &Word,
+    dictionary: &[u8],
+    cx: &mut Resolve<'_, P>,
+) -> Result<CString, ConfError> {
+    let path = cx.full_path_c(&word.bytes);
+    let make = || StateOwner(dictionary.to_vec());
+    let owner = cx.keep(path.to_bytes(), |known: &StateOwner| known.0 == dictionary, make);
+    if owner.0 != dictionary {
+        let message = format!("state file \"{word}\" is already used in another \"js_shared_dict_zone\"");
+        return Err(ConfError::new(message).at(word.span));
+    }
+    Ok(path)
 }
 
 /// Reads the modules of a block.

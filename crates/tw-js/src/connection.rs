@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tw_rt::{Deadline, FirstBytes, Socket};
 use tw_script::{
-    CallId, ContextId, Effect, Environment, FrameReader, HostMessage, Load, LoadError, Operation,
-    OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
+    CallId, ContextId, Effect, Environment, FileCommand, FrameReader, HostMessage, Load, LoadError,
+    Operation, OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
 };
 
 use crate::process_links::{self, ScriptLink};
@@ -147,6 +147,9 @@ fn size_of_message(message: &CallMessage) -> usize {
             Operation::SetVariable { value, .. } => value.len(),
             Operation::Fetch(request) => request.body.as_ref().map_or(0, |body| body.len()),
             Operation::Subrequest { body, .. } => body.as_ref().map_or(0, |body| body.len()),
+            Operation::File(FileCommand::Write { data, .. } | FileCommand::WriteAt { data, .. }) => {
+                data.len()
+            }
             _ => 0,
         },
         CallMessage::Effect(_)
@@ -351,6 +354,7 @@ impl Connection {
         if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionAborted) {
             process_links::report_silent(self.pid);
         }
+        process_links::end_link(self.pid, self.is_retired.get());
         self.close(overrun);
     }
 

@@ -3,6 +3,8 @@
 use tw_base::Counter;
 use tw_core::metrics::{Metric, MetricKind};
 
+use crate::process_links;
+
 /// Name of the counters among the shared objects.
 pub(crate) const NAME: &[u8] = b"js";
 
@@ -22,6 +24,39 @@ impl Counters {
 
 /// Metrics of scripts.
 pub(crate) const METRICS: &[Metric] = &[
+    Metric {
+        name: "js_processes",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Script processes that serve event loops.",
+        read: |scrape, out| {
+            if scrape.shared_objects::<Counters>().next().is_some() {
+                out.value(&[], process_links::counts().running);
+            }
+        },
+    },
+    Metric {
+        name: "js_processes_started_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Script processes that were started.",
+        read: |scrape, out| {
+            if scrape.shared_objects::<Counters>().next().is_some() {
+                out.value(&[], process_links::counts().started);
+            }
+        },
+    },
+    Metric {
+        name: "js_processes_replaced_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Script processes that have ended because of a limit, a fault or silence, and were replaced.",
+        read: |scrape, out| {
+            if scrape.shared_objects::<Counters>().next().is_some() {
+                out.value(&[], process_links::counts().replaced);
+            }
+        },
+    },
     Metric {
         name: "js_calls_total",
         kind: MetricKind::Counter,

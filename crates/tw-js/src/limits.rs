@@ -5,7 +5,9 @@ tw_base::limits! {
     pub(crate) const LIMITS;
 
     use tw_script::LIMITS;
+    use tw_script_files::LIMITS;
     use crate::connection::LIMITS;
+    use crate::dictionary::LIMITS;
     use crate::loop_scripts::LIMITS;
     use crate::periodic::LIMITS;
     use crate::request_call::LIMITS;

@@ -33,10 +33,61 @@ struct Links {
     handed: Vec<ScriptLink>,
     waiting: Vec<(usize, Waker)>,
     silent: Vec<u32>,
+    /// Processes with links, and the number of links of each.
+    running: Vec<(u32, u32)>,
+    counts: ProcessCounts,
 }
 
-static LINKS: FatalMutex<Links> =
-    FatalMutex::new(Links { handed: Vec::new(), waiting: Vec::new(), silent: Vec::new() });
+static LINKS: FatalMutex<Links> = FatalMutex::new(Links {
+    handed: Vec::new(),
+    waiting: Vec::new(),
+    silent: Vec::new(),
+    running: Vec::new(),
+    counts: ProcessCounts { running: 0, started: 0, replaced: 0 },
+});
+
+/// Script processes of this worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessCounts {
+    /// Processes that serve loops.
+    pub(crate) running: u64,
+    /// Processes since the worker process was started.
+    pub(crate) started: u64,
+    /// Processes that have ended although they were to serve on.
+    pub(crate) replaced: u64,
+}
+
+impl Links {
+    fn begin_link(&mut self, pid: u32) {
+        match self.running.iter_mut().find(|(known, _)| *known == pid) {
+            Some((_, links)) => *links += 1,
+            None => {
+                self.running.push((pid, 1));
+                self.counts.started += 1;
+            }
+        }
+    }
+
+    fn end_link(&mut self, pid: u32, is_expected: bool) {
+        let Some((_, links)) = self.running.iter_mut().find(|(known, _)| *known == pid) else { return };
+        *links -= 1;
+        if *links == 0 {
+            self.running.retain(|(known, _)| *known != pid);
+            self.counts.replaced += u64::from(!is_expected);
+        }
+    }
+}
+
+/// Number of processes now, and of those before.
+pub(crate) fn counts() -> ProcessCounts {
+    let links = LINKS.lock();
+    ProcessCounts { running: links.running.len() as u64, ..links.counts }
+}
+
+/// Notes the end of a link that a loop has taken. `is_expected` is true if the process was not to serve on.
+pub(crate) fn end_link(pid: u32, is_expected: bool) {
+    LINKS.lock().end_link(pid, is_expected);
+}
 
 /// Hands a link over to its loop. Links of earlier sets that no loop has taken are closed, and so is this one if no configuration has scripts
 /// any more.
@@ -48,7 +99,12 @@ pub fn hand_over(link: ScriptLink) {
 
 fn keep(link: ScriptLink) {
     let mut links = LINKS.lock();
-    links.handed.retain(|known| known.set >= link.set);
+    let (kept, closed) =
+        std::mem::take(&mut links.handed).into_iter().partition(|known| known.set >= link.set);
+    links.handed = kept;
+    let closed: Vec<ScriptLink> = closed;
+    closed.iter().for_each(|link| links.end_link(link.pid, true));
+    links.begin_link(link.pid);
     links.handed.push(link);
     let waiting = std::mem::take(&mut links.waiting);
     drop(links);
@@ -128,6 +184,12 @@ mod tests {
         assert_eq!((next(1), next(1), next(0)), (Some(11), None, Some(10)));
         keep(link(2, 20, 1));
         assert_eq!((next(0), next(1)), (None, Some(20)), "the other link of the first set is closed");
+        let counts = |running, started, replaced| ProcessCounts { running, started, replaced };
+        assert_eq!(super::counts(), counts(3, 4, 0), "the process of the closed link has ended as it was to");
+        end_link(20, false);
+        end_link(11, true);
+        end_link(99, false);
+        assert_eq!(super::counts(), counts(1, 4, 1));
         report_silent(10);
         assert_eq!((take_silent(), take_silent()), (vec![10], vec![]));
     }

@@ -24,6 +24,7 @@ const SESSIONS: u32 = STREAM | STREAM_SERVER;
 pub struct Raw {
     pub(crate) imports: Vec<RawImport>,
     pub(crate) paths: Vec<Word>,
+    pub(crate) file_paths: Vec<RawFilePath>,
     /// Place of `js_engine njs`.
     pub(crate) old_engine: Option<Span>,
     pub(crate) engine: Setting<()>,
@@ -68,6 +69,12 @@ pub(crate) struct RawImport {
     pub(crate) span: Span,
 }
 
+/// `js_fs_path`
+pub(crate) struct RawFilePath {
+    pub(crate) path: Word,
+    pub(crate) is_writable: bool,
+}
+
 /// `js_set`
 pub(crate) struct RawSet {
     pub(crate) variable: String,
@@ -86,6 +93,8 @@ pub(crate) struct RawVar {
 /// `js_shared_dict_zone`
 pub(crate) struct RawDictionary {
     pub(crate) settings: DictionarySettings,
+    /// `state=`
+    pub(crate) state: Option<Word>,
     pub(crate) span: Span,
 }
 
@@ -111,6 +120,18 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         .doc("A directory in which modules are looked for; behind that of the importing file and that of the configuration.")
         .set(|raw, node, _| {
             raw.paths.push(node.arg(0)?.clone());
+            Ok(())
+        }),
+    record::new("js_fs_path", "directory [write]", ALL, Args::range(1, 2))
+        .since("Tailwater 0.2")
+        .doc("A directory whose files scripts may read by the module fs; with write, change, too. Without this directive they may use no file.")
+        .set(|raw, node, _| {
+            let is_writable = match node.args.get(1) {
+                None => false,
+                Some(word) if word.is("write") => true,
+                Some(word) => return Err(node.invalid_parameter(word)),
+            };
+            raw.file_paths.push(RawFilePath { path: node.arg(0)?.clone(), is_writable });
             Ok(())
         }),
     record::new("js_engine", "qjs | njs", ALL, Args::exact(1))
@@ -181,7 +202,7 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         }),
     record::new(
         "js_shared_dict_zone",
-        "zone=name:size [timeout=time] [type=string | number] [evict]",
+        "zone=name:size [timeout=time] [type=string | number] [evict] [state=file]",
         HTTP | STREAM,
         Args::at_least(1),
     )
@@ -329,6 +350,7 @@ impl RawDictionary {
         let mut timeout_ms = None;
         let mut kind = DictionaryType::String;
         let mut evicts = false;
+        let mut state = None;
         for word in &node.args {
             if let Some(value) = word.param("zone") {
                 zone = ZoneParameter::read(node, word, value)?;
@@ -349,10 +371,11 @@ impl RawDictionary {
                 };
             } else if word.is("evict") {
                 evicts = true;
-            } else if word.param("state").is_some() {
-                return Err(node.fail(
-                    "\"state=\" of \"js_shared_dict_zone\" is not supported: a dictionary is in memory only",
-                ));
+            } else if let Some(value) = word.param("state") {
+                if value.is_empty() {
+                    return Err(node.invalid_parameter(word));
+                }
+                state = Some(Word { bytes: value.into(), ..word.clone() });
             } else {
                 return Err(node.invalid_parameter(word));
             }
@@ -363,7 +386,8 @@ impl RawDictionary {
         }
         let name = String::from_utf8_lossy(&zone.name).into_owned();
         let size = usize::try_from(zone.size).unwrap_or(usize::MAX);
-        Ok(Self { settings: DictionarySettings { name, size, kind, timeout_ms, evicts }, span: node.span })
+        let settings = DictionarySettings { name, size, kind, timeout_ms, evicts, state: None };
+        Ok(Self { settings, state, span: node.span })
     }
 }
 

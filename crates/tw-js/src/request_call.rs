@@ -21,6 +21,7 @@ use crate::loop_scripts::LoopScripts;
 use crate::operations::Answer;
 use crate::operations::dictionary;
 use crate::operations::fetch::{self, FetchSettings};
+use crate::operations::file::CallFiles;
 use crate::operations::request_body;
 use crate::operations::subrequest::{Order, Subrequests};
 use crate::operations::variable;
@@ -36,7 +37,7 @@ tw_base::limits! {
     /// Limits of this file.
     pub(crate) const LIMITS;
 
-    /// Requests of `ngx.fetch()` of one script call that run at once.
+    /// Requests of `ngx.fetch()` and commands of `fs` of one script call that run at once.
     pub(crate) const RUNNING_MAX: usize = 64, count, "the promise of the next one is rejected";
 }
 
@@ -66,6 +67,7 @@ pub(crate) struct RequestCall {
     subrequests: Subrequests,
     /// Operations that need nothing of the request any more.
     running: Vec<(Token, LocalFuture<'static, Answer>)>,
+    files: CallFiles,
     counters: Arc<Counters>,
     fetch: Arc<FetchSettings>,
 }
@@ -96,6 +98,7 @@ impl RequestCall {
             call,
             subrequests: Subrequests::default(),
             running: Vec::new(),
+            files: CallFiles::new(set.resources.files.clone(), r.generation().disks.default_disk().clone()),
             counters: counters.clone(),
             fetch: fetch.clone(),
         })
@@ -189,9 +192,13 @@ impl RequestCall {
                     Err(error) => Err(error),
                 }
             }
-            Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
-            Operation::Fetch(_) if self.running.len() >= RUNNING_MAX => {
-                Err(OperationError::Error(format!("more than {RUNNING_MAX} requests of ngx.fetch() at once")))
+            Operation::Dictionary { name, command } => {
+                let disk = r.generation().disks.default_disk();
+                dictionary::run(self.call.set(), disk, &name, command)
+            }
+            Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => {
+                let what = "requests of ngx.fetch() and commands of fs";
+                Err(OperationError::Error(format!("more than {RUNNING_MAX} {what} at once")))
             }
             Operation::Fetch(request) => {
                 let event_loop = r.client().event_loop.clone();
@@ -201,7 +208,7 @@ impl RequestCall {
                     Err(error) => Err(error),
                 }
             }
-            Operation::File(_) => Err(unsupported("fs")),
+            Operation::File(command) => return self.running.push((token, self.files.begin(command))),
         };
         self.call.reply(token, answer);
     }
@@ -237,8 +244,4 @@ impl RequestCall {
     fn outcome(&self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
         call_report::outcome(r, &self.call, &self.counters, outcome).map(Progress::Done)
     }
-}
-
-fn unsupported(what: &str) -> OperationError {
-    OperationError::Error(format!("{what} is not supported here"))
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::time::Duration;
 
 use tw_core::NGINX_VERSION;
+use tw_core::log::SharedErrorLog;
 use tw_script::{ByteBuf, Environment, Field, Import, Load, Module, ScriptId, Settings, Source};
+use tw_script_files::FileAccess;
 
 use crate::dictionary::SharedDictionary;
 use crate::{imports, process_links};
@@ -29,7 +31,16 @@ pub(crate) struct ScriptSet {
     pub(crate) scripts: Scripts,
     pub(crate) limits: ScriptLimits,
     pub(crate) names: ServerNames,
+    pub(crate) resources: ScriptResources,
+}
+
+/// Resources of the server that the scripts of a set may use.
+pub(crate) struct ScriptResources {
     pub(crate) dictionaries: Arc<[Arc<SharedDictionary>]>,
+    /// Files of `fs`.
+    pub(crate) files: Arc<FileAccess>,
+    /// Log of work that belongs to no request.
+    pub(crate) error_log: SharedErrorLog,
 }
 
 /// Modules with their sources.
@@ -221,11 +232,11 @@ impl ScriptSet {
         scripts: Scripts,
         limits: ScriptLimits,
         names: ServerNames,
-        dictionaries: Arc<[Arc<SharedDictionary>]>,
+        resources: ScriptResources,
     ) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         LIVE_SETS.fetch_add(1, SeqCst);
-        Self { id: LAST.fetch_add(1, Relaxed) + 1, scripts, limits, names, dictionaries }
+        Self { id: LAST.fetch_add(1, Relaxed) + 1, scripts, limits, names, resources }
     }
 
     /// Message that loads the set for one loop.
@@ -252,7 +263,12 @@ impl ScriptSet {
                 ppid: self.names.parent,
                 argv: Vec::new(),
                 env: self.names.env.clone(),
-                dictionaries: self.dictionaries.iter().map(|dictionary| dictionary.describe()).collect(),
+                dictionaries: self
+                    .resources
+                    .dictionaries
+                    .iter()
+                    .map(|dictionary| dictionary.describe())
+                    .collect(),
             },
         }
     }

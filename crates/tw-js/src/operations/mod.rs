@@ -3,6 +3,7 @@
 mod answer;
 pub(crate) mod dictionary;
 pub(crate) mod fetch;
+pub(crate) mod file;
 pub(crate) mod request_body;
 pub(crate) mod subrequest;
 pub(crate) mod variable;

@@ -40,7 +40,11 @@ fn wrong_dictionaries_are_refused() {
         ("zone=d:64k evict", "evict requires timeout="),
         ("zone=d:64k type=bool", "invalid dict type \"bool\""),
         ("timeout=1s", "must have \"zone\" parameter"),
-        ("zone=d:64k state=d.json", "is not supported"),
+        ("zone=d:64k state=", "invalid parameter \"state=\""),
+        (
+            "zone=d:64k state=d.json; js_shared_dict_zone zone=e:64k state=d.json",
+            "state file \"d.json\" is already used",
+        ),
     ] {
         let error = refusal_of(&format!(
             "http {{ js_shared_dict_zone {zone}; server {{ listen 127.0.0.1:{{port}}; }} }}"
@@ -58,4 +62,59 @@ fn dictionary_that_is_not_declared_is_none() {
         "js_import main.js; server { listen 127.0.0.1:{port}; location / { js_content main.content; } }",
     );
     assert_eq!(page(&server, "/").1, "undefined");
+}
+
+const KEPT: &str = "js_import main.js; js_shared_dict_zone zone=words:64k state=words.json; \
+     js_shared_dict_zone zone=counts:64k type=number timeout=1000s state=counts.json; \
+     server { listen 127.0.0.1:{port}; location / { js_content main.run; } }";
+
+const RUN: &str = "
+    function run(r) {
+        const answer = new Function(`return ${r.args.code}`)();
+        r.return(200, `${answer}`);
+    }
+    export default {run};";
+
+#[test]
+fn state_of_a_dictionary_is_kept_in_a_file() {
+    let Some(builder) = scripted(RUN) else { return };
+    let builder = builder
+        .file("words.json", "{\"a\":{\"value\":\"first\",\"expire\":0}, \"b\" : {\"value\":\"\\u0062\"},\n}")
+        .file("counts.json", "{\"old\":{\"value\":1,\"expire\":1000}, \"n\":{\"value\":41}}");
+    let mut server = builder.start(&format!("user root; http {{ {KEPT} }}")).unwrap();
+    assert_eq!(page(&server, "/?code=ngx.shared.words.get('a')").1, "first");
+    assert_eq!(page(&server, "/?code=ngx.shared.counts.get('old')").1, "undefined");
+    assert_eq!(page(&server, "/?code=ngx.shared.counts.incr('n',1)").1, "42");
+    page(&server, "/?code=ngx.shared.words.delete('b')");
+    let words = server.prefix().join("words.json");
+    wait_until(|| std::fs::read_to_string(&words).is_ok_and(|text| text == "{\"a\":{\"value\":\"first\"}}"));
+    wait_until(|| {
+        let text = std::fs::read_to_string(server.prefix().join("counts.json")).unwrap_or_default();
+        text.starts_with("{\"n\":{\"value\":42,\"expire\":") && !text.contains("old")
+    });
+    // A change right before the end is not lost.
+    page(&server, "/?code=ngx.shared.words.set('c','last').size()");
+    server.stop().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(&words).unwrap(),
+        "{\"a\":{\"value\":\"first\"},\"c\":{\"value\":\"last\"}}"
+    );
+}
+
+fn wait_until(condition: impl FnMut() -> bool) {
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, condition));
+}
+
+#[test]
+fn damaged_state_is_refused() {
+    let Some(builder) = scripted(RUN) else { return };
+    let builder = builder.file("words.json", "{\"a\":{\"value\":1}}");
+    let output = builder.arg("-t").run(&format!("http {{ {KEPT} }}")).unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    assert!(
+        text.contains("invalid format while loading js_shared_dict_zone \"words\" from state file"),
+        "{text}"
+    );
+    assert!(text.contains("expected string value for key \"a\""), "{text}");
 }

@@ -4,6 +4,7 @@ mod configuration;
 mod content;
 mod dictionaries;
 mod fetch;
+mod files;
 mod filters;
 mod overruns;
 mod periodic;
