@@ -1,5 +1,5 @@
 //! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `cache`, `fleet`,
-//! `trust`, `hash-password` and `top`.
+//! `trust`, `hash-password`, `top` and `js`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
@@ -75,6 +75,10 @@ pub enum Command {
     WafHelp,
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
+    /// Run a script, by the program for that, with these words: its file and its arguments.
+    Js(Vec<Vec<u8>>),
+    /// Say how to use `js`.
+    JsHelp,
 }
 
 /// Reads the words after the program's name.
@@ -105,6 +109,8 @@ pub fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageE
             .map_err(of("waf"))
     } else if words.next_if(|word| word == b"top").is_some() {
         Ok(Command::Top(words.collect()))
+    } else if words.next_if(|word| word == b"js").is_some() {
+        parse_js(words.collect()).map_err(of("js"))
     } else if words.next_if(|word| word == b"help").is_some() {
         parse_help(words)
     } else {
@@ -146,11 +152,23 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"waf") => Command::WafHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
+        Some(b"js") => Command::JsHelp,
         Some(b"help") => return parse_help(std::iter::empty()),
         Some(option @ [b'-', ..]) => return Err(invalid(option)),
         Some(name) => Command::Reference(name.to_vec()),
     };
     words.next().map_or(Ok(command), |word| Err(invalid(&word)))
+}
+
+/// The file of `js`, with words for the script behind it.
+fn parse_js(words: Vec<Vec<u8>>) -> Result<Command, UsageError> {
+    match words.first().map(Vec::as_slice) {
+        None => Err(UsageError::new("\"js\" needs a file")),
+        Some(b"-h" | b"-?" | b"--help") => Ok(Command::JsHelp),
+        Some(b"-") => Ok(Command::Js(words)),
+        Some(option @ [b'-', ..]) => Err(invalid(option)),
+        Some(_) => Ok(Command::Js(words)),
+    }
 }
 
 fn parse_hash_password(words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {

@@ -5,6 +5,8 @@ pub mod cache_directory;
 pub mod explain;
 pub mod fleet_commands;
 pub mod hash_password;
+pub mod js;
+mod program_beside;
 pub mod proxy;
 pub mod reference;
 pub mod serve;

@@ -375,3 +375,11 @@ pub const HASH_PASSWORD_ABOUT: &str = "Reads a password from standard input (twi
 
 /// The options of `tailwater hash-password`.
 pub const HASH_PASSWORD: &[Opt] = &[flag(&["-?", "-h", "--help"], "this help", "")];
+
+/// Purpose of `js`, behind its usage.
+pub const JS_ABOUT: &str = "Runs a module of JavaScript by hand, with the API that scripts of a configuration have, as far as it needs no request: \
+     files are those of the user, console writes to standard output and standard error, and the arguments are in process.argv. - is standard \
+     input. The command ends when nothing of the module is pending; an exception that nobody catches makes it fail.";
+
+/// The options of `tailwater js`, in front of the file.
+pub const JS: &[Opt] = &[flag(&["-?", "-h", "--help"], "this help", "")];

@@ -83,6 +83,8 @@ fn main() -> ExitCode {
         Ok(Command::HashPassword(user)) => commands::hash_password::hash_password(user.as_deref()),
         Ok(Command::Reference(name)) => commands::reference::reference(&name),
         Ok(Command::Top(words)) => commands::top::top(words),
+        Ok(Command::Js(words)) => commands::js::js(words),
+        Ok(Command::JsHelp) => help(&commands::version::js_help()),
         Ok(Command::ServeHelp) => help(&commands::version::serve_help()),
         Ok(Command::ProxyHelp) => help(&commands::version::proxy_help()),
         Ok(Command::FleetStatus(options)) => fleet_status(&options),

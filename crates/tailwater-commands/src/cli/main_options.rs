@@ -226,8 +226,8 @@ impl SignalCommand {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 9] =
-        ["serve", "proxy", "purge", "cache", "fleet", "trust", "hash-password", "top", "help"];
+    const COMMANDS: [&str; 10] =
+        ["serve", "proxy", "purge", "cache", "fleet", "trust", "hash-password", "top", "js", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -150,6 +150,19 @@ fn words_of_top_are_those_of_another_program() {
 }
 
 #[test]
+fn words_behind_js_are_those_of_the_script() {
+    let words = |words: &[&str]| Ok(Command::Js(words.iter().map(|word| word.as_bytes().to_vec()).collect()));
+    assert_eq!(parsed("js a.js"), words(&["a.js"]));
+    assert_eq!(parsed("js a.js -x --help b"), words(&["a.js", "-x", "--help", "b"]));
+    assert_eq!(parsed("js - a"), words(&["-", "a"]));
+    for help in ["js --help", "js -h", "js -?", "help js"] {
+        assert_eq!(parsed(help), Ok(Command::JsHelp), "{help}");
+    }
+    assert_eq!(parsed("js").unwrap_err().to_string(), "\"js\" needs a file");
+    assert!(parsed("js -x a.js").is_err());
+}
+
+#[test]
 fn every_option_has_a_record_and_every_record_is_an_option() {
     use tw_base::command_line::{Kind, Opt};
 

@@ -156,7 +156,7 @@ pub fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet word [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n       tailwater help [name]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet word [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n       tailwater js file [argument...]\n       tailwater help [name]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to look into the directory of\n\
@@ -164,8 +164,8 @@ pub fn text(show: Show) -> String {
                  tailwater fleet --help; to trust the certificates of serve --tls\n\
                  localhost: tailwater trust --help; to hash a password for\n\
                  auth_basic_user_file: tailwater hash-password --help; to watch a running server:\n\
-                 tailwater top --help; to look up a directive, $variable or metric:\n\
-                 tailwater help proxy_pass\n\n",
+                 tailwater top --help; to run a script by hand: tailwater js --help; to look\n\
+                 up a directive, $variable or metric: tailwater help proxy_pass\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );
@@ -233,6 +233,13 @@ pub fn hash_password_help() -> String {
     let about = wrapped(options::HASH_PASSWORD_ABOUT, "", "");
     let usage = usage("Usage: tailwater hash-password [user]", options::HASH_PASSWORD);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::HASH_PASSWORD))
+}
+
+/// The text of `js --help`.
+pub fn js_help() -> String {
+    let about = wrapped(options::JS_ABOUT, "", "");
+    let usage = usage("Usage: tailwater js file [argument...]", options::JS);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::JS))
 }
 
 /// The text of `waf --help`.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tailwater_commands::options::{
-    CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE,
+    CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, HASH_PASSWORD, JS, MAIN, PROXY, PURGE, SERVE,
     TRUST,
 };
 use tw_base::command_line::{Kind, Opt};
@@ -17,6 +17,7 @@ const PURGE_DOC: &str = "remove responses from a cache of the running server";
 const CACHE_DOC: &str = "look into the directory of a cache, or format a device for one";
 const FLEET_DOC: &str = "show the nodes that share purges with the running server";
 const TOP_DOC: &str = "show a running server in this terminal";
+const JS_DOC: &str = "run a script by hand";
 const HASH_PASSWORD_DOC: &str = "hash a password for auth_basic_user_file";
 const TRUST_DOC: &str = "make the system trust the local authority of serve --tls localhost";
 
@@ -82,6 +83,7 @@ fn completions_for_bash_are_documented() {
         ("trust", TRUST, "COMPREPLY=()"),
         ("hash-password", HASH_PASSWORD, "COMPREPLY=()"),
         ("top", TOP, TOP_URLS),
+        ("js", JS, "_tailwater_names -f"),
     ] {
         writeln!(out, "    if ((COMP_CWORD > 1)) && [[ ${{COMP_WORDS[1]}} == {command} ]]; then").unwrap();
         out.push_str("        case $before in\n");
@@ -109,7 +111,7 @@ fn completions_for_bash_are_documented() {
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
     out.push_str(
-        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top'\n",
+        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top js'\n",
     );
     writeln!(
         out,
@@ -153,6 +155,7 @@ fn completions_for_zsh_are_documented() {
         ("trust", TRUST, "*: : "),
         ("hash-password", HASH_PASSWORD, "1:user:_users"),
         ("top", TOP, "1:URL:_urls"),
+        ("js", JS, "*:file:_files"),
     ];
     for (at, (command, options, others)) in table.into_iter().enumerate() {
         let branch = if at == 0 { "if" } else { "elif" };
@@ -178,7 +181,7 @@ fn completions_for_zsh_are_documented() {
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
     let commands = format!(
-        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" cache\\:\"{CACHE_DOC}\" fleet\\:\"{FLEET_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\""
+        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" cache\\:\"{CACHE_DOC}\" fleet\\:\"{FLEET_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\" js\\:\"{JS_DOC}\""
     );
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
@@ -219,10 +222,11 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a hash-password -d '{HASH_PASSWORD_DOC}'")
         .unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a top -d '{TOP_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a js -d '{JS_DOC}'").unwrap();
     let is_serve = "__fish_seen_subcommand_from serve";
     let is_proxy = "__fish_seen_subcommand_from proxy";
     for (options, condition) in [
-        (MAIN, "not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top"),
+        (MAIN, "not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top js"),
         (SERVE, is_serve),
         (PROXY, is_proxy),
         (PURGE, "__fish_seen_subcommand_from purge"),
@@ -230,6 +234,7 @@ fn completions_for_fish_are_documented() {
         (TRUST, "__fish_seen_subcommand_from trust"),
         (HASH_PASSWORD, "__fish_seen_subcommand_from hash-password"),
         (TOP, "__fish_seen_subcommand_from top"),
+        (JS, "__fish_seen_subcommand_from js"),
     ] {
         fish_options(options, "tailwater", condition, &mut out);
     }
@@ -243,6 +248,7 @@ fn completions_for_fish_are_documented() {
         "__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export format";
     writeln!(out, "complete -c tailwater -n '{condition}' -a 'stat check export format'").unwrap();
     writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a 'status key push diff rollout rollback follow'").unwrap();
+    writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from js' -F").unwrap();
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tailwater_commands::options::{
     CACHE_ABOUT, CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, FLEET_ABOUT, HASH_PASSWORD,
-    HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
+    HASH_PASSWORD_ABOUT, JS_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
     TRUST_ABOUT, WAF, WAF_ABOUT,
 };
 use tw_base::command_line::Opt;
@@ -110,6 +110,7 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater js\n\\fIfile\\fR [\\fIargument\\fR...]\n.br").unwrap();
     writeln!(out, ".B tailwater help\n[\\fIname\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
@@ -153,6 +154,8 @@ fn the_manual_is_documented() {
         &["Starts tailwater-top with the same words, if it is installed: see tailwater-top(1)."],
         &mut out,
     );
+    out.push_str(".SH JS\n");
+    paragraphs(&[JS_ABOUT], &mut out);
     out.push_str(".SH SIGNALS\nThe process to signal is the master, whose number is in the pid file.\n");
     table(SIGNALS, &mut out);
     out.push_str(".SH FILES\n");
@@ -225,6 +228,8 @@ fn the_manual_of_ingress_is_documented() {
     );
     out.push_str(".SH OPTIONS\n");
     ingress_options::OPTIONS.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH JS\n");
+    paragraphs(&[JS_ABOUT], &mut out);
     out.push_str(".SH SIGNALS\n");
     table(
         &[("TERM, INT, QUIT", "end when the requests of the server are done; the second signal ends them")],
@@ -292,6 +297,8 @@ fn the_manual_of_slowdisk_is_documented() {
     );
     out.push_str(".SH OPTIONS\n");
     tw_slowdisk::OPTIONS.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH JS\n");
+    paragraphs(&[JS_ABOUT], &mut out);
     out.push_str(".SH SIGNALS\n");
     table(&[("TERM, INT, HUP", "unmount and end; operations that wait go on")], &mut out);
     out.push_str(".SH EXIT STATUS\n");
