@@ -32,8 +32,8 @@ use tw_server::http::history;
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
 /// Beginnings of the names of metrics that tables of the page are made of.
-const TABLES: [&str; 7] =
-    ["cache_", "disk_", "mail_zone_", "modsecurity_", "stream_zone_", "upstream_peer_", "zone_"];
+const TABLES: [&str; 8] =
+    ["cache_", "disk_", "js_", "mail_zone_", "modsecurity_", "stream_zone_", "upstream_peer_", "zone_"];
 
 /// `status_page` as written.
 #[derive(Default)]
