@@ -59,6 +59,11 @@ impl Binary {
         &self.main
     }
 
+    /// Path of the program; empty if this machine has none.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns `true` for nginx on a machine that has none.
     pub(super) fn is_absent(&self) -> bool {
         self.path.as_os_str().is_empty()
@@ -128,6 +133,8 @@ struct Loops {
     connections_max: usize,
     /// Directives of Tailwater alone, in the main context.
     guard: &'static str,
+    /// True if a master process is needed even for one loop.
+    has_master: bool,
 }
 
 impl Default for Loops {
@@ -139,6 +146,7 @@ impl Default for Loops {
             connections_max: 16_384,
             // The promise is measured with the kernel watching.
             guard: "loop_guard enforce;",
+            has_master: false,
         }
     }
 }
@@ -279,6 +287,14 @@ impl Contestant {
             let events = events.to_owned();
             let listen = listen.to_owned();
             *loops = Loops { count, events, listen, ..Loops::default() };
+        }
+        self
+    }
+
+    /// Runs the server with a master process, which scripts need.
+    pub(super) fn with_master(mut self) -> Self {
+        if let Program::Server { loops, .. } = &mut self.program {
+            loops.has_master = true;
         }
         self
     }
@@ -510,7 +526,8 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
 
 /// One process, unless nginx has several workers, and connections that no limit ends before the measurement does.
 fn conf(port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
-    let master = if loops.count > 1 && !binary.is_tailwater() { "on" } else { "off" };
+    let has_master = loops.has_master || loops.count > 1 && !binary.is_tailwater();
+    let master = if has_master { "on" } else { "off" };
     conf_with(&format!("daemon off; master_process {master};"), port, binary, http, server, loops)
 }
 
@@ -521,7 +538,7 @@ pub(super) fn configuration(processes: &str, port: u16, binary: &Binary, http: &
 
 fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
     let Binary { http: own, main, .. } = binary;
-    let Loops { count, events, listen, connections_max, guard } = loops;
+    let Loops { count, events, listen, connections_max, guard, .. } = loops;
     let guard = if binary.is_tailwater() { guard } else { "" };
     conf::fill(
         conf::SERVER,

@@ -33,6 +33,7 @@ mod load;
 mod loops;
 mod machine;
 mod mail;
+mod neighbour;
 mod open;
 mod options;
 mod outcome;
@@ -47,6 +48,7 @@ mod render;
 mod report;
 mod run_name;
 mod sampler;
+mod scripts;
 mod sharding;
 mod spans;
 mod stalls;
@@ -74,6 +76,7 @@ const MEASUREMENTS: &[(&str, Run)] = &[
     ("static", static_files::run),
     ("filters", filters::run),
     ("waf", waf::run),
+    ("scripts", scripts::run),
     ("disk", disk::run),
     ("pools", pools::run),
     ("open", open::run),

@@ -5,21 +5,16 @@
 //! Bodies are sent by one client, one after the other, while another client asks for a small page at a fixed rate.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tw_testkit::Client;
 
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, hot_files, root_directive};
-use super::exec::RunPlacement;
 use super::loops;
+use super::neighbour::{Neighbour, beside_requests};
 use super::options::Options;
-use super::paced_client::PacedClient;
 use super::report::{Report, Table, number, span};
-use super::spans::Spans;
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
 use super::{Outcome, home};
 
@@ -56,8 +51,6 @@ const BODY_SIZE: usize = 128 << 10;
 const FIELD_SIZE: usize = 7 << 10;
 /// Fields of every request beside the measured ones.
 const COMMON: &str = "Host: localhost\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nConnection: close\r\n";
-/// Interval of the requests of the neighbour.
-const TICK: Duration = Duration::from_millis(4);
 
 /// Measures, prints, writes `waf.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
@@ -159,18 +152,6 @@ fn heads(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outcom
     Ok(())
 }
 
-/// Result of a neighbour beside bodies.
-struct Neighbour {
-    name: String,
-    alone: Spans,
-    beside: Spans,
-    /// Share of the requests in a second that is left.
-    share: f64,
-    bodies_per_second: f64,
-    /// Longest time that a turn of a loop was computing, in seconds.
-    turn: Option<f64>,
-}
-
 fn bodies(report: &mut Report, contestants: &[&Contestant], plan: &Plan) -> Outcome {
     let text = "The quick brown fox jumps over the lazy dog, and page 17 says so. ";
     let ordinary = format!("comment={}", text.repeat(BODY_SIZE / text.len())).replace(' ', "+");
@@ -186,13 +167,13 @@ fn bodies(report: &mut Report, contestants: &[&Contestant], plan: &Plan) -> Outc
         ("slow heads of 28 KiB", format!("GET /1k?{arguments} HTTP/1.1\r\n{COMMON}{fields}\r\n")),
     ] {
         let results: Vec<Neighbour> =
-            contestants.iter().map(|one| beside_requests(one, &request, plan)).collect::<Outcome<_>>()?;
+            contestants.iter().map(|one| beside_requests(one, &request, 1, plan)).collect::<Outcome<_>>()?;
         let columns =
             ["requests/s", "neighbour p50", "p50 with", "p99", "p99 with", "requests kept", "longest turn"];
         let mut table = Table::new(title, &columns);
         for result in &results {
             let cells = vec![
-                number(result.bodies_per_second),
+                number(result.others_per_second),
                 span(result.alone.percentile(0.5)),
                 span(result.beside.percentile(0.5)),
                 span(result.alone.percentile(0.99)),
@@ -212,88 +193,12 @@ fn bodies(report: &mut Report, contestants: &[&Contestant], plan: &Plan) -> Outc
     Ok(())
 }
 
-impl Neighbour {
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "bodies_per_second": self.bodies_per_second,
-            "p99_us": self.alone.percentile(0.99).as_micros() as u64,
-            "p99_us_with_bodies": self.beside.percentile(0.99).as_micros() as u64,
-            "share": self.share,
-            "longest_turn_s": self.turn,
-        })
-    }
-}
-
 /// Request with a body.
 fn with_body(body: &str) -> String {
     let length = body.len();
     format!(
         "POST /1k HTTP/1.1\r\n{COMMON}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n\r\n{body}"
     )
-}
-
-fn beside_requests(contestant: &Contestant, request: &str, plan: &Plan) -> Outcome<Neighbour> {
-    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
-    let count = usize::try_from(plan.seconds * plan.rounds as u64 * 1000 / TICK.as_millis() as u64)?;
-    let client = PacedClient { path: "/1k", size: 1 << 10, tick: TICK, warm_count: 50, count, tls: None };
-    let target = [(server.name.as_str(), server.addr())];
-    let timed = || -> Outcome<(Spans, Duration)> {
-        let begin = Instant::now();
-        let spans = client.send_requests(&target, plan.load_cpu)?.pop().ok_or("no result")?;
-        Ok((spans, begin.elapsed()))
-    };
-    let (alone, time_alone) = timed()?;
-    let before = computing(contestant, &server)?;
-    let is_over = AtomicBool::new(false);
-    let sent = AtomicU64::new(0);
-    let addr = server.addr();
-    let beside = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send(addr, request, &is_over, &sent));
-        let beside = timed();
-        is_over.store(true, Relaxed);
-        sender
-            .join()
-            .map_err(|_| "the client with bodies panicked")?
-            .map_err(|error| format!("bodies: {error}"))?;
-        beside
-    })?;
-    let (beside, time_beside) = beside;
-    let turn = match (before, computing(contestant, &server)?) {
-        (Some(before), Some(after)) => after.since(&before).quantile(1.0),
-        _ => None,
-    };
-    Ok(Neighbour {
-        name: contestant.name.clone(),
-        alone,
-        beside,
-        share: time_alone.as_secs_f64() / time_beside.as_secs_f64(),
-        bodies_per_second: sent.load(Relaxed) as f64 / time_beside.as_secs_f64(),
-        turn,
-    })
-}
-
-/// Times that turns were computing, if the server tells.
-fn computing(
-    contestant: &Contestant,
-    server: &super::contestant::Running,
-) -> Outcome<Option<super::prometheus::Histogram>> {
-    if !contestant.has_metrics() {
-        return Ok(None);
-    }
-    let page = loops::page(server)?;
-    Ok(Some(page.histogram("tailwater_event_loop_part_seconds", "cause=\"running\"")?))
-}
-
-/// Sends requests, one after the other, each over a connection of its own.
-fn send(addr: SocketAddr, request: &str, is_over: &AtomicBool, sent: &AtomicU64) -> std::io::Result<()> {
-    while !is_over.load(Relaxed) {
-        let mut client = Client::connect(addr)?;
-        client.send(request)?;
-        client.read_response()?;
-        sent.fetch_add(1, Relaxed);
-    }
-    Ok(())
 }
 
 /// Loads a file of rules of 1 MB.

@@ -30,6 +30,7 @@ const PARTS: &[(&str, &str, &str)] = &[
         "Web application firewall",
         "Processor time of a request under the Core Rule Set, and a neighbour beside large bodies.",
     ),
+    ("scripts", "Scripts", "Processor time of a call of a script, and a neighbour beside endless scripts."),
     (
         "proxy",
         "Reverse proxy",

@@ -1,0 +1,142 @@
+//! `cargo xtask bench scripts`: cost of scripts, beside nginx with njs, and what endless scripts take from other requests.
+//!
+//! nginx needs its module for njs (`NGINX_JS`). It has no limits for scripts: an endless one stops its worker, so only ours runs beside them.
+//! The script processes of ours count: processor times are those of a server and of all processes below it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, hot_files, root_directive};
+use super::neighbour::{Neighbour, beside_requests};
+use super::options::Options;
+use super::report::{Report, Table, number, span};
+use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
+use super::{Outcome, home, loops};
+
+/// Module of nginx where Debian has it.
+const MODULE: &str = "/usr/share/nginx/modules/ngx_http_js_module.so";
+/// Program of ours for scripts, beside the server.
+const PROGRAM: &str = "tailwater-scripts";
+/// Clients of endless scripts at the same time.
+const ENDLESS_COUNT: usize = 10;
+const SCRIPT: &str = "
+function hello(r) { r.return(200, 'hello'); }
+function tenant(r) { return r.headersIn.Host; }
+function endless() { for (;;) { 'x'.repeat(1e6); } }
+export default {hello, tenant, endless};
+";
+const LOCATIONS: &str = "location = /return { return 200 hello; } \
+     location = /content { js_content bench.hello; } \
+     location = /set { add_header X-Tenant $tenant; return 200 hello; } \
+     location = /endless { js_content bench.endless; }";
+
+/// Measures, prints, writes `scripts.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
+    let plan = Plan::parse(&options, &[8])?;
+    let mut binaries = Binaries::find(&options)?;
+    let program = binaries.ours.path().with_file_name(PROGRAM);
+    if !program.is_file() {
+        return Err(format!("no {}: cargo build --release -p {PROGRAM}", program.display()).into());
+    }
+    let module = std::env::var("NGINX_JS").unwrap_or_else(|_| MODULE.to_owned());
+    let has_module = !binaries.nginx.is_absent() && Path::new(&module).is_file();
+    if has_module {
+        binaries.nginx = binaries.nginx.with_main(&format!("load_module {module};"));
+    }
+    fs::create_dir_all(home())?;
+    let script = home().join("bench.js");
+    fs::write(&script, SCRIPT)?;
+    let root = root_directive(&hot_files(&[("1k", 1 << 10)])?);
+    let http =
+        format!("access_log off; js_import bench from {}; js_set $tenant bench.tenant;", script.display());
+    let server = |name: &str, binary: &Binary| {
+        let site = format!("{root} {LOCATIONS} {}", loops::location(binary));
+        Contestant::server(name, binary, &http, &site).with_master()
+    };
+    let mut contestants = vec![server(OURS, &binaries.ours)];
+    if has_module && binaries.nginx.knows(&http)? {
+        contestants.push(server(NGINX, &binaries.nginx));
+    }
+    let mut report = Report::new("scripts", &binaries);
+    if options.wants("calls") {
+        calls(&mut report, &contestants, &plan)?;
+    }
+    if options.wants("endless") {
+        endless(&mut report, &contestants, &plan)?;
+    }
+    report.finish(&options)
+}
+
+/// Cost of a call, over that of a response without one.
+fn calls(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outcome {
+    let mut plain: Vec<Score> = Vec::new();
+    for (title, path) in [("return", "/return"), ("js_content", "/content"), ("js_set", "/set")] {
+        let case = Case {
+            title: title.to_owned(),
+            path,
+            connections: plan.connections.first().copied().unwrap_or(1),
+            script: String::new(),
+            looks_at_memory: false,
+            contestants: contestants.to_vec(),
+        };
+        let results = measure(&case, plan)?;
+        let mut table = Table::new(title, &["CPU µs/req", "of it the call", "req/s", "p50", "p99"]);
+        for result in &results {
+            let call = of(&plain, &result.name).map_or(0.0, |plain| result.cpu_us() - plain.cpu_us());
+            let cells = vec![
+                result.cpu_cell(),
+                number(call),
+                number(result.per_second()),
+                span(result.p50()),
+                span(result.p99()),
+            ];
+            table.row(&result.name, cells);
+        }
+        report.case(&table, results.iter().map(Score::json).collect());
+        warn_if_busy(report, title, &results);
+        if title == "return" {
+            plain = results;
+            continue;
+        }
+        let times = of(&results, OURS).zip(of(&plain, OURS));
+        let cost = times.map(|(with, without)| with.p50().saturating_sub(without.p50()).as_secs_f64() * 1e6);
+        report.target(format!("{title}: p50 of the call"), cost.unwrap_or(f64::NAN));
+        if of(&results, NGINX).is_some() {
+            report.target(format!("{title}: CPU of ours / nginx"), cpu_ratio(&results, OURS, NGINX));
+        }
+    }
+    Ok(())
+}
+
+/// Requests of a small page beside endless scripts.
+fn endless(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outcome {
+    let request = "GET /endless HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let ours = contestants.iter().filter(|one| one.name == OURS);
+    let results: Vec<Neighbour> =
+        ours.map(|one| beside_requests(one, request, ENDLESS_COUNT, plan)).collect::<Outcome<_>>()?;
+    let title = format!("{ENDLESS_COUNT} endless scripts");
+    let columns =
+        ["endless/s", "neighbour p50", "p50 with", "p99", "p99 with", "requests kept", "longest turn"];
+    let mut table = Table::new(&title, &columns);
+    for result in &results {
+        let cells = vec![
+            number(result.others_per_second),
+            span(result.alone.percentile(0.5)),
+            span(result.beside.percentile(0.5)),
+            span(result.alone.percentile(0.99)),
+            span(result.beside.percentile(0.99)),
+            number(result.share),
+            result.turn.map_or_else(|| "–".to_owned(), |turn| span(std::time::Duration::from_secs_f64(turn))),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, Value::Array(results.iter().map(Neighbour::json).collect()));
+    if let Some(ours) = results.first() {
+        report.target(format!("{title}: requests that the neighbour keeps"), ours.share);
+        report.target(format!("{title}: longest turn"), ours.turn.map_or(f64::NAN, |turn| turn * 1e3));
+    }
+    Ok(())
+}
