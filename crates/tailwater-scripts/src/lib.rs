@@ -14,6 +14,7 @@
 //! afterwards (`js_context_reuse`). A script that asks something that JavaScript answers at once, such as a variable, makes the process wait
 //! for the answer; whatever arrives meanwhile stays in a queue.
 
+mod check_link;
 mod console;
 mod exception;
 mod link;

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_script::{FrameReader, HostMessage, PROTOCOL, ProcessMessage, encode};
 use tw_sys::cpu_limit::CpuLimit;
 
+use crate::check_link::CheckLink;
 use crate::link::{Link, SocketLink};
 use crate::realm::Realm;
 use crate::sandbox;
@@ -94,29 +95,11 @@ impl Peer {
     }
 }
 
-/// Link of modules that are only compiled: there is no host.
-struct NoHost;
-
-impl Link for NoHost {
-    fn send(&self, _: &ProcessMessage) -> Result<(), tw_script::FrameError> {
-        Ok(())
-    }
-
-    fn wait(&self, _: u64, _: u64) -> Result<tw_script::Reply, tw_script::OperationError> {
-        Err(tw_script::OperationError::Type("not available without a server".to_owned()))
-    }
-
-    fn next_token(&self) -> u64 {
-        1
-    }
-}
-
 /// Reads [`HostMessage::Load`] messages and writes a [`ProcessMessage::Loaded`] for each: the check of a configuration.
 ///
 /// # Errors
 /// The input cannot be read, is no message or another one than `Load`, or the output cannot be written.
 pub fn check(mut input: impl Read, mut output: impl Write) -> io::Result<()> {
-    let link: Rc<dyn Link> = Rc::new(NoHost);
     let watch = Rc::new(Watch::default());
     let mut reader = FrameReader::default();
     let mut bytes = vec![0; 64 << 10];
@@ -126,6 +109,7 @@ pub fn check(mut input: impl Read, mut output: impl Write) -> io::Result<()> {
                 return Err(io::Error::other("only modules can be checked"));
             };
             let script = load.script;
+            let link: Rc<dyn Link> = Rc::new(CheckLink::new(&load.environment));
             let result = Realm::new(&Rc::from(load), &link, &watch).map(drop);
             let mut frame = Vec::new();
             encode(&ProcessMessage::Loaded { script, result }, &mut frame).map_err(io::Error::other)?;

@@ -154,6 +154,9 @@ impl State {
 
     /// Asks the host; the answer settles the promise of the token.
     pub(crate) fn start(&self, ctx: &Ctx<'_>, operation: Operation) -> rquickjs::Result<f64> {
+        if self.call.get() == 0 {
+            return Err(Exception::throw_type(ctx, "not available without a request"));
+        }
         if self.pending.borrow().len() >= PENDING_MAX {
             return Err(Exception::throw_range(ctx, "too many pending operations"));
         }
@@ -164,11 +167,15 @@ impl State {
 
     fn send_operation(&self, ctx: &Ctx<'_>, operation: Operation) -> rquickjs::Result<(CallId, Token)> {
         let call = self.call.get();
-        if call == 0 {
-            return Err(Exception::throw_type(ctx, "not available without a request"));
-        }
         let token = self.link.next_token();
-        self.send_message(ctx, &ProcessMessage::Operation { call, token, operation })?;
+        let message = match (call, &operation) {
+            (0, Operation::Dictionary { .. } | Operation::File(_)) => {
+                ProcessMessage::ScriptOperation { script: self.load.script, token, operation }
+            }
+            (0, _) => return Err(Exception::throw_type(ctx, "not available without a request")),
+            _ => ProcessMessage::Operation { call, token, operation },
+        };
+        self.send_message(ctx, &message)?;
         Ok((call, token))
     }
 

@@ -137,6 +137,7 @@ impl Common {
                     dictionaries: dictionaries.clone(),
                     files: Arc::new(files),
                     error_log: cx.main_error_log(),
+                    disk: OnceLock::new(),
                 };
                 Some(declare_set(ScriptSet::new(scripts, limits, server_names(cx), resources), cx))
             }
@@ -265,6 +266,7 @@ fn server_names<P: Protocol>(cx: &Resolve<'_, P>) -> ServerNames {
         error_log: String::new(),
         pid: rustix::process::getpid().as_raw_nonzero().get().cast_unsigned(),
         parent: rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().cast_unsigned()),
+        program: std::env::current_exe().unwrap_or_default().into_os_string().into_vec(),
         env: variables.collect(),
     }
 }

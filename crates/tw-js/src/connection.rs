@@ -15,12 +15,15 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tw_rt::watch::Subject;
 use tw_rt::{Deadline, FirstBytes, Socket};
 use tw_script::{
     CallId, ContextId, Effect, Environment, FileCommand, FrameReader, HostMessage, Load, LoadError,
     Operation, OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
 };
 
+use crate::operations::dictionary;
+use crate::operations::file::CallFiles;
 use crate::process_links::{self, ScriptLink};
 use crate::script_set::ScriptSet;
 
@@ -32,10 +35,14 @@ tw_base::limits! {
     pub(crate) const CALL_QUEUE_MAX: usize = 64 << 20, bytes, "the call ends with an error";
     /// Bytes of messages to a script process that it has not taken yet.
     pub(crate) const BACKLOG_MAX: usize = 128 << 20, bytes, "further calls end with an error";
+    /// Operations outside of calls of one script process that run at once; it waits for each of them.
+    const SCRIPT_OPERATIONS_MAX: usize = 16, count, "the process is killed, and another one is started";
     /// Time in which a script process answers a question of the server.
     const SILENCE_MAX: Duration = Duration::from_secs(5), time, "the process is killed, and another one is started";
 }
 
+/// Text of the exception of a script that changes files outside of calls.
+const MODULE_CHANGE: &str = "files are changed in calls of functions only";
 /// Bytes of one read.
 const READ_SIZE: usize = 64 << 10;
 /// Bytes that are read before other tasks have their turn.
@@ -75,11 +82,12 @@ pub(crate) struct CallState {
 }
 
 /// State of a set of scripts in the process.
-#[derive(Debug)]
 struct LoadedScript {
     set: Weak<ScriptSet>,
     /// Reason why it cannot be used, once that is known.
     error: Option<LoadError>,
+    /// Files that its modules have open.
+    files: CallFiles,
 }
 
 /// Connection to one process.
@@ -94,6 +102,8 @@ pub(crate) struct Connection {
     scripts: RefCell<HashMap<ScriptId, LoadedScript>>,
     last_call: Cell<CallId>,
     last_context: Cell<ContextId>,
+    /// Operations of scripts outside of calls that the server has not answered.
+    script_operation_count: Cell<usize>,
     is_closed: Cell<bool>,
     /// True once another process is used for new calls.
     is_retired: Cell<bool>,
@@ -173,6 +183,7 @@ impl Connection {
             scripts: RefCell::default(),
             last_call: Cell::new(0),
             last_context: Cell::new(0),
+            script_operation_count: Cell::new(0),
             is_closed: Cell::new(false),
             is_retired: Cell::new(false),
             task: Cell::new(None),
@@ -192,7 +203,9 @@ impl Connection {
     /// Returns true if the process has calls and waits for no answer of the server.
     fn owes_something(&self) -> bool {
         let calls = self.calls.borrow();
-        !calls.is_empty() && calls.values().all(|state| state.unanswered_count.get() == 0)
+        !calls.is_empty()
+            && self.script_operation_count.get() == 0
+            && calls.values().all(|state| state.unanswered_count.get() == 0)
     }
 
     /// Closes the connection as soon as it has no call.
@@ -246,7 +259,7 @@ impl Connection {
         if self.scripts.borrow().contains_key(&set.id) {
             return Ok(());
         }
-        let loaded = LoadedScript { set: Arc::downgrade(set), error: None };
+        let loaded = LoadedScript { set: Arc::downgrade(set), error: None, files: CallFiles::new(set) };
         self.scripts.borrow_mut().insert(set.id, loaded);
         self.send(&HostMessage::Load(Box::new(set.load(self.worker))))
     }
@@ -359,7 +372,11 @@ impl Connection {
     }
 
     /// Hands the messages that have arrived to their calls.
-    fn take_messages(&self, reader: &mut FrameReader, overrun: &mut Option<Overrun>) -> io::Result<()> {
+    fn take_messages(
+        self: &Rc<Self>,
+        reader: &mut FrameReader,
+        overrun: &mut Option<Overrun>,
+    ) -> io::Result<()> {
         while let Some(message) = reader.next_message::<ProcessMessage>().map_err(io::Error::other)? {
             match message {
                 ProcessMessage::Hello { protocol } if protocol == PROTOCOL => {}
@@ -374,6 +391,9 @@ impl Connection {
                 ProcessMessage::Operation { call, token, operation } => {
                     self.push(call, CallMessage::Operation(token, operation));
                 }
+                ProcessMessage::ScriptOperation { script, token, operation } => {
+                    self.operate(script, token, operation)?;
+                }
                 ProcessMessage::Effect { call, effect } => self.push(call, CallMessage::Effect(effect)),
                 ProcessMessage::Handled { call } => self.push(call, CallMessage::Handled),
                 ProcessMessage::Done { call, outcome } => {
@@ -384,6 +404,47 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Answers an operation of a script outside of calls, with the rights of its set.
+    fn operate(self: &Rc<Self>, script: ScriptId, token: Token, operation: Operation) -> io::Result<()> {
+        if self.script_operation_count.get() == SCRIPT_OPERATIONS_MAX {
+            return Err(io::Error::other("too many operations outside of calls"));
+        }
+        let scripts = self.scripts.borrow();
+        let Some((loaded, set)) =
+            scripts.get(&script).and_then(|loaded| Some((loaded, loaded.set.upgrade()?)))
+        else {
+            return self.reply(0, token, Err(OperationError::Error("the script is gone".to_owned())));
+        };
+        match operation {
+            Operation::Dictionary { name, command } => {
+                self.reply(0, token, dictionary::run(&set, &name, command))
+            }
+            // A test of the configuration loads modules, too, and changes nothing.
+            Operation::File(command) if command.is_change() => {
+                let refused = OperationError::Error(MODULE_CHANGE.to_owned());
+                self.reply(0, token, Err(refused))
+            }
+            Operation::File(command) => {
+                let running = loaded.files.begin(command);
+                let connection = self.clone();
+                self.script_operation_count.set(self.script_operation_count.get() + 1);
+                let subject = Subject { kind: "file of a script", id: self.pid.into() };
+                drop(tw_rt::spawn_local(subject, async move {
+                    let answer = running.await;
+                    let count = &connection.script_operation_count;
+                    count.set(count.get() - 1);
+                    // The process may have ended.
+                    let _ = connection.reply(0, token, answer);
+                }));
+                Ok(())
+            }
+            _ => {
+                let refused = OperationError::Type("not available without a request".to_owned());
+                self.reply(0, token, Err(refused))
+            }
+        }
     }
 
     fn push(&self, call: CallId, message: CallMessage) {

@@ -91,6 +91,7 @@ impl RequestCall {
         let contexts = RequestScripts::of(r).contexts();
         let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
         counters.calls.add(1);
+        set.resources.disk.get_or_init(|| r.generation().disks.default_disk().clone());
         let call = ScriptCall::start(scripts, order, contexts).await;
         let call = call.map_err(|failure| fail(r, name, counters, &failure))?;
         RequestScripts::of(r).keep(call.contexts());
@@ -98,7 +99,7 @@ impl RequestCall {
             call,
             subrequests: Subrequests::default(),
             running: Vec::new(),
-            files: CallFiles::new(set.resources.files.clone(), r.generation().disks.default_disk().clone()),
+            files: CallFiles::new(set),
             counters: counters.clone(),
             fetch: fetch.clone(),
         })
@@ -192,10 +193,7 @@ impl RequestCall {
                     Err(error) => Err(error),
                 }
             }
-            Operation::Dictionary { name, command } => {
-                let disk = r.generation().disks.default_disk();
-                dictionary::run(self.call.set(), disk, &name, command)
-            }
+            Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
             Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => {
                 let what = "requests of ngx.fetch() and commands of fs";
                 Err(OperationError::Error(format!("more than {RUNNING_MAX} {what} at once")))

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tw_core::NGINX_VERSION;
 use tw_core::log::SharedErrorLog;
-use tw_script::{ByteBuf, Environment, Field, Import, Load, Module, ScriptId, Settings, Source};
+use tw_disk::Disk;
+use tw_script::{
+    ByteBuf, Environment, Field, FileDirectory, Import, Load, Module, ScriptId, Settings, Source,
+};
 use tw_script_files::FileAccess;
 
 use crate::dictionary::SharedDictionary;
@@ -41,6 +44,8 @@ pub(crate) struct ScriptResources {
     pub(crate) files: Arc<FileAccess>,
     /// Log of work that belongs to no request.
     pub(crate) error_log: SharedErrorLog,
+    /// Disk of the configuration, known from the first call on.
+    pub(crate) disk: OnceLock<Disk>,
 }
 
 /// Modules with their sources.
@@ -71,6 +76,8 @@ pub(crate) struct ServerNames {
     /// Number of this process, and of its parent, which a loop may not ask for.
     pub(crate) pid: u32,
     pub(crate) parent: u32,
+    /// Path of the program of the server.
+    pub(crate) program: Vec<u8>,
     /// Variables of the environment that `env` names.
     pub(crate) env: Vec<Field>,
 }
@@ -239,10 +246,23 @@ impl ScriptSet {
         Self { id: LAST.fetch_add(1, Relaxed) + 1, scripts, limits, names, resources }
     }
 
+    /// Directory of relative paths, and directories that the scripts may use.
+    fn files(&self) -> (ByteBuf, Vec<FileDirectory>) {
+        let FileAccess::Within { base, directories } = &*self.resources.files else {
+            return (ByteBuf::new(), Vec::new());
+        };
+        let directories = directories.iter().map(|directory| FileDirectory {
+            path: ByteBuf::from(directory.path.clone()),
+            is_writable: directory.is_writable,
+        });
+        (ByteBuf::from(base.clone()), directories.collect())
+    }
+
     /// Message that loads the set for one loop.
     pub(crate) fn load(&self, worker: usize) -> Load {
         let Scripts { modules, sources, imports } = self.scripts.clone();
         let ScriptLimits { timeout, memory_size, context_reuse_count } = self.limits;
+        let (file_base, file_directories) = self.files();
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         Load {
             script: self.id,
@@ -261,7 +281,7 @@ impl ScriptSet {
                 worker_id: u32::try_from(worker).unwrap_or(u32::MAX),
                 pid: self.names.pid,
                 ppid: self.names.parent,
-                argv: Vec::new(),
+                argv: vec![ByteBuf::from(self.names.program.clone())],
                 env: self.names.env.clone(),
                 dictionaries: self
                     .resources
@@ -269,6 +289,8 @@ impl ScriptSet {
                     .iter()
                     .map(|dictionary| dictionary.describe())
                     .collect(),
+                file_base,
+                file_directories,
             },
         }
     }

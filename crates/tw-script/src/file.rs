@@ -129,6 +129,30 @@ pub enum FileCommand {
     },
 }
 
+impl FileCommand {
+    /// True if the command changes files, or opens one for that.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Read { flag, .. } | Self::Open { flag, .. } => flag != "r",
+            Self::Write { .. }
+            | Self::CreateDirectory { .. }
+            | Self::RemoveDirectory { .. }
+            | Self::Rename { .. }
+            | Self::Symlink { .. }
+            | Self::Remove { .. }
+            | Self::WriteAt { .. } => true,
+            Self::Access { .. }
+            | Self::Status { .. }
+            | Self::ReadDirectory { .. }
+            | Self::RealPath { .. }
+            | Self::ReadLink { .. }
+            | Self::Close { .. }
+            | Self::StatusOf { .. }
+            | Self::ReadAt { .. } => false,
+        }
+    }
+}
+
 /// Result of a [`FileCommand`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FileValue {

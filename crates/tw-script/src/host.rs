@@ -152,6 +152,20 @@ pub struct Environment {
     /// Dictionaries of `ngx.shared`.
     #[serde(deserialize_with = "bounded::list")]
     pub dictionaries: Vec<Dictionary>,
+    /// Directory in which relative paths of `fs` begin.
+    pub file_base: ByteBuf,
+    /// Directories of `js_fs_path`, for a program that checks modules without a host.
+    #[serde(deserialize_with = "bounded::list")]
+    pub file_directories: Vec<FileDirectory>,
+}
+
+/// A `js_fs_path`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDirectory {
+    /// Absolute path.
+    pub path: ByteBuf,
+    /// Set if files may be changed.
+    pub is_writable: bool,
 }
 
 /// A `js_shared_dict_zone`.

@@ -41,8 +41,8 @@ pub use effect::{Effect, LogLevel};
 pub use file::{FileCommand, FileEntry, FileError, FileKind, FileStatus, FileValue};
 pub use frame::{FrameError, FrameReader, encode};
 pub use host::{
-    Call, CallKind, ContextId, Dictionary, DictionaryType, Environment, Event, HostMessage, Import, Load,
-    Module, ScriptId, Settings, Source,
+    Call, CallKind, ContextId, Dictionary, DictionaryType, Environment, Event, FileDirectory, HostMessage,
+    Import, Load, Module, ScriptId, Settings, Source,
 };
 pub use operation::{
     DictionaryCommand, DictionaryValue, FetchRequest, FetchResponse, Operation, OperationError, Reply,

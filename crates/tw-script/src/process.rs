@@ -56,6 +56,16 @@ pub enum ProcessMessage {
         /// Result of the call.
         outcome: Outcome,
     },
+    /// Question of a script outside of calls: while its modules are loaded, and from `njs.on('exit')`. Only dictionaries and files are
+    /// answered, with a reply to the call 0. The process waits for it.
+    ScriptOperation {
+        /// The script.
+        script: ScriptId,
+        /// Number of the operation.
+        token: Token,
+        /// The question.
+        operation: Operation,
+    },
     /// Last words of a process: a callback has used more CPU time than it may, inside of a native function that cannot be interrupted. The
     /// process ends itself at once. A process that ends without them had not the time to say so, or was ended from outside.
     Overrun(Overrun),

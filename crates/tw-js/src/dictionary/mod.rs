@@ -17,6 +17,7 @@ tw_base::limits! {
     /// Limits of this file.
     pub(crate) const LIMITS;
 
+    use table::LIMITS;
     /// Keys that `keys()` and `items()` of a dictionary return.
     const LISTED_MAX: usize = 65_536, count, "the function fails, if so many are there and wanted";
 }

@@ -9,8 +9,13 @@ use super::DictionarySettings;
 
 /// Bytes that an entry takes beside its key and value.
 const ENTRY_COST: usize = 96;
-/// Entries that one insertion into a full dictionary evicts at most, as in nginx.
-const EVICTED_MAX: usize = 16;
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Entries that one insertion into a full dictionary evicts, so that it takes no longer than a part of a turn.
+    const EVICTED_MAX: usize = 1024, count, "the insertion fails with SharedMemoryError";
+}
 
 /// Entries of one dictionary.
 #[derive(Default)]

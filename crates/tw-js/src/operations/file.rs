@@ -12,24 +12,29 @@ use tw_script::{ByteBuf, FileCommand, FileError, OperationError, Reply};
 use tw_script_files::{Descriptors, FileAccess};
 
 use super::answer::Answer;
+use crate::script_set::{ScriptResources, ScriptSet};
 
 /// Files that a call has open, and the disk door that they go through.
 pub(crate) struct CallFiles {
     access: Arc<FileAccess>,
-    disk: Disk,
+    disk: Option<Disk>,
     open: Arc<Descriptors>,
 }
 
 impl CallFiles {
-    /// Files of a call whose scripts may use those of `access`.
-    pub(crate) fn new(access: Arc<FileAccess>, disk: Disk) -> Self {
-        Self { access, disk, open: Arc::default() }
+    /// Files of a call, or of modules that are loaded.
+    pub(crate) fn new(set: &ScriptSet) -> Self {
+        let ScriptResources { files, disk, .. } = &set.resources;
+        Self { access: files.clone(), disk: disk.get().cloned(), open: Arc::default() }
     }
 
     /// Begins a command.
     pub(crate) fn begin(&self, command: FileCommand) -> LocalFuture<'static, Answer> {
         let (access, open, disk) = (self.access.clone(), self.open.clone(), self.disk.clone());
         boxed(move || async move {
+            let Some(disk) = disk else {
+                return Err(OperationError::Error("files are not available here".to_owned()));
+            };
             // Commands on descriptors go to the device of the first directory: most configurations have one.
             let path =
                 path_of(&command).map_or_else(|| first_directory(&access), |path| full_path(&access, path));
@@ -55,9 +60,9 @@ impl CallFiles {
 impl Drop for CallFiles {
     /// Closes what the script has left open, on the pool: closing may wait.
     fn drop(&mut self) {
-        if !self.open.is_empty() {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !self.open.is_empty()) {
             let open = std::mem::take(&mut self.open);
-            self.disk.pool().run_detached(&Account::new(JobClass::Fill, JobSource::NONE), move || drop(open));
+            disk.pool().run_detached(&Account::new(JobClass::Fill, JobSource::NONE), move || drop(open));
         }
     }
 }

@@ -118,3 +118,22 @@ fn damaged_state_is_refused() {
     );
     assert!(text.contains("expected string value for key \"a\""), "{text}");
 }
+
+#[test]
+fn exit_callbacks_use_dictionaries() {
+    let script = "
+        function run(r) {
+            const d = ngx.shared.words;
+            const isNew = d.add('a', '1');
+            njs.on('exit', () => d.delete('a'));
+            r.return(200, `${isNew}`);
+        }
+        export default {run};";
+    let Some(builder) = scripted(script) else { return };
+    let conf = "js_import main.js; js_shared_dict_zone zone=words:64k; \
+         server { listen 127.0.0.1:{port}; location / { js_content main.run; } }";
+    let server = start(builder, conf);
+    for _ in 0..3 {
+        assert_eq!(page(&server, "/").1, "true");
+    }
+}

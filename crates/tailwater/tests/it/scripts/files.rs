@@ -24,10 +24,15 @@ const SCRIPT: &str = "
 
 /// A server with some files, which scripts may use by these directives.
 fn start_with(directives: &str) -> Option<Server> {
+    start_in("", directives)
+}
+
+/// The same with directives of the main context.
+fn start_in(main: &str, directives: &str) -> Option<Server> {
     let builder =
         scripted(SCRIPT)?.file("data/a.txt", "text").file("data/b/c.txt", "inner").file("other.txt", "other");
     let conf = format!(
-        "user root; http {{ js_import main.js; {directives} server {{ listen 127.0.0.1:{{port}}; \
+        "user root; {main} http {{ js_import main.js; {directives} server {{ listen 127.0.0.1:{{port}}; \
          error_log logs/error.log info; location / {{ js_content main.run; }} }} }}"
     );
     Some(builder.start(&conf).unwrap())
@@ -110,7 +115,8 @@ fn paths_do_not_leave_their_directory() {
 
 #[test]
 fn files_are_changed_only_with_write() {
-    let Some(server) = start_with("js_fs_path data; js_fs_path data/b write;") else { return };
+    // The sandbox lets no process make symbolic links.
+    let Some(server) = start_in("sandbox off;", "js_fs_path data; js_fs_path data/b write;") else { return };
     let changes = [
         "fs.writeFileSync('DIR/new', 'x')",
         "fs.promises.appendFile('DIR/c.txt', '!')",
@@ -139,6 +145,26 @@ fn files_are_changed_only_with_write() {
     assert_eq!(run(&server, "fs.rmdirSync('data/b/made')"), "Error ENOTEMPTY rmdir Directory not empty");
     assert_eq!(run(&server, "fs.rmdirSync('data/b/made', {recursive: true})"), "undefined");
     assert!(!inner.join("made").exists());
+}
+
+#[test]
+fn modules_read_files_while_they_are_loaded() {
+    let script = "
+        import fs from 'fs';
+        const text = fs.readFileSync('data/a.txt', 'utf8');
+        let refused = '';
+        try { fs.writeFileSync('data/new', 'x'); } catch (e) { refused = e.name; }
+        function content(r) { r.return(200, `${text} ${refused}`); }
+        export default {content};";
+    let Some(builder) = scripted(script) else { return };
+    let conf = "user root; http { js_import main.js; js_fs_path data; \
+         server { listen 127.0.0.1:{port}; location / { js_content main.content; } } }";
+    let server = builder.file("data/a.txt", "text").start(conf).unwrap();
+    assert_eq!(page(&server, "/").1, "text Error");
+    let Some(builder) = scripted(script) else { return };
+    let output = builder.arg("-t").run(conf).unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("No such file or directory"), "{text}");
 }
 
 #[test]
