@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tw_connect::Resolving;
 use tw_core::shared_objects::SharedObjects;
+use tw_disk::Disk;
 use tw_request::event_loop::Loop;
 use tw_request::request::Request;
 use tw_script::{ByteBuf, CallKind, OperationError};
@@ -65,6 +66,10 @@ impl ScriptSession for Request {
 
     fn http(&self) -> Option<Rc<Loop>> {
         Some(self.client().event_loop.clone())
+    }
+
+    fn files_disk(&self) -> &Disk {
+        self.generation().disks.default_disk()
     }
 
     fn resolving(&self) -> Resolving {

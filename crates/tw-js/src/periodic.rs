@@ -92,7 +92,8 @@ impl RawPeriodic {
         if let Some((Affinity::Mask(mask), span)) = &self.affinity
             && mask.len() != cx.loops()
         {
-            let message = "the number of \"worker_processes\" is not equal to the size of \"worker_affinity\" mask";
+            let message =
+                "the number of \"worker_processes\" is not equal to the size of \"worker_affinity\" mask";
             return Err(ConfError::new(message).at(*span));
         }
         let affinity = self.affinity.as_ref().map(|(affinity, _)| affinity.clone());

@@ -91,7 +91,7 @@ impl RequestCall {
         let contexts = RequestScripts::of(r).contexts();
         let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
         counters.calls.add(1);
-        set.resources.disk.get_or_init(|| r.generation().disks.default_disk().clone());
+        set.use_disk(r.generation().disks.default_disk());
         let call = ScriptCall::start(scripts, order, contexts).await;
         let call = call.map_err(|failure| fail(r, name, counters, &failure))?;
         RequestScripts::of(r).keep(call.contexts());
@@ -194,10 +194,7 @@ impl RequestCall {
                 }
             }
             Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
-            Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => {
-                let what = "requests of ngx.fetch() and commands of fs";
-                Err(OperationError::Error(format!("more than {RUNNING_MAX} {what} at once")))
-            }
+            Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => Err(too_many()),
             Operation::Fetch(request) => {
                 let event_loop = r.client().event_loop.clone();
                 let resolving = r.plan().core.resolving.clone();
@@ -242,4 +239,10 @@ impl RequestCall {
     fn outcome(&self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
         call_report::outcome(r, &self.call, &self.counters, outcome).map(Progress::Done)
     }
+}
+
+/// Exception for one more request or command than may run at once.
+pub(crate) fn too_many() -> OperationError {
+    let what = "requests of ngx.fetch() and commands of fs";
+    OperationError::Error(format!("more than {RUNNING_MAX} {what} at once"))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_core::session::Session;
 use tw_core::shared_objects::SharedObjects;
+use tw_disk::Disk;
 use tw_request::event_loop::Loop;
 use tw_script::OperationError;
 
@@ -44,6 +45,9 @@ pub(crate) trait ScriptSession: Session {
 
     /// State of http on the loop; `None` if the loop ends.
     fn http(&self) -> Option<Rc<Loop>>;
+
+    /// Disk of the configuration, for files of scripts.
+    fn files_disk(&self) -> &Disk;
 
     /// Name servers for `ngx.fetch()`.
     fn resolving(&self) -> Resolving;

@@ -246,6 +246,11 @@ impl ScriptSet {
         Self { id: LAST.fetch_add(1, Relaxed) + 1, scripts, limits, names, resources }
     }
 
+    /// Takes the disk of the configuration for files of the scripts, unless that was done.
+    pub(crate) fn use_disk(&self, disk: &Disk) {
+        self.resources.disk.get_or_init(|| disk.clone());
+    }
+
     /// Directory of relative paths, and directories that the scripts may use.
     fn files(&self) -> (ByteBuf, Vec<FileDirectory>) {
         let FileAccess::Within { base, directories } = &*self.resources.files else {

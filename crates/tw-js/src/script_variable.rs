@@ -80,6 +80,8 @@ impl ScriptVariable {
 pub(crate) fn log_missing_scripts<S: ScriptSession>(s: &S, function: &str) {
     s.log(
         Level::Error,
-        format_args!("no \"js_import\" directives found for \"js_set\" handler \"{function}\" in the current scope"),
+        format_args!(
+            "no \"js_import\" directives found for \"js_set\" handler \"{function}\" in the current scope"
+        ),
     );
 }

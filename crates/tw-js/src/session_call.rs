@@ -13,8 +13,9 @@ use crate::call_report::{self, Failed, fail};
 use crate::counters::Counters;
 use crate::loop_scripts::LoopScripts;
 use crate::operations::fetch::{self, FetchSettings};
+use crate::operations::file::CallFiles;
 use crate::operations::{Answer, dictionary, variable};
-use crate::request_call::{Progress, RUNNING_MAX, ScriptFunction};
+use crate::request_call::{Progress, RUNNING_MAX, ScriptFunction, too_many};
 use crate::script_call::{CallOrder, CallStep, ScriptCall};
 use crate::script_session::ScriptSession;
 
@@ -23,6 +24,7 @@ pub(crate) struct SessionCall {
     call: ScriptCall,
     /// Operations that need nothing of the session any more.
     running: Vec<(Token, LocalFuture<'static, Answer>)>,
+    files: CallFiles,
     counters: Arc<Counters>,
     fetch: Arc<FetchSettings>,
 }
@@ -40,10 +42,12 @@ impl SessionCall {
         let contexts = s.held_contexts();
         let order = CallOrder { set: set.clone(), function: name.clone(), kind, snapshot };
         counters.calls.add(1);
+        set.use_disk(s.files_disk());
+        let files = CallFiles::new(set);
         let call = ScriptCall::start(scripts, order, contexts.contexts()).await;
         let call = call.map_err(|failure| fail(s, name, counters, &failure))?;
         contexts.keep(call.contexts());
-        Ok(Self { call, running: Vec::new(), counters: counters.clone(), fetch: fetch.clone() })
+        Ok(Self { call, running: Vec::new(), files, counters: counters.clone(), fetch: fetch.clone() })
     }
 
     /// Waits for the next effect or the end, and answers operations meanwhile. A dropped future loses nothing.
@@ -108,14 +112,12 @@ impl SessionCall {
             }
             Operation::SetVariable { subject: Subject::Main, name, value } => variable::set(s, &name, &value),
             Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
-            Operation::Fetch(_) if self.running.len() >= RUNNING_MAX => {
-                Err(OperationError::Error(format!("more than {RUNNING_MAX} requests of ngx.fetch() at once")))
-            }
+            Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => Err(too_many()),
             Operation::Fetch(request) => match self.begin_fetch(s, *request) {
                 Ok(running) => return self.running.push((token, running)),
                 Err(error) => Err(error),
             },
-            Operation::File(_) => Err(OperationError::Error("fs is not supported here".to_owned())),
+            Operation::File(command) => return self.running.push((token, self.files.begin(command))),
             Operation::Variable { .. }
             | Operation::VariableValue { .. }
             | Operation::SetVariable { .. }

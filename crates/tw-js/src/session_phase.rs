@@ -137,12 +137,7 @@ impl PhaseCall {
 }
 
 /// Waits for the function, and for bytes of the client if it wants some. Of a session over datagrams, all of them are there.
-async fn wait(
-    s: &mut StreamSession,
-    call: &mut SessionCall,
-    time: &PrereadTime,
-    wants_bytes: bool,
-) -> Woken {
+async fn wait(s: &mut StreamSession, call: &mut SessionCall, time: &PrereadTime, wants_bytes: bool) -> Woken {
     let client = s.client.clone();
     let transport = s.transport.connection().cloned();
     let mut readable = pin!(async {

@@ -33,11 +33,7 @@ impl Settings<Stream> for StreamScripts {
 
     const DIRECTIVES: &'static [Directive<Raw>] = DIRECTIVES;
 
-    fn resolve(
-        mut raw: Raw,
-        outer: Option<&Self>,
-        cx: &mut Resolve<'_, Stream>,
-    ) -> Result<Self, ConfError> {
+    fn resolve(mut raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
         let block = BlockScripts::resolve(&mut raw, outer.map(|outer| &outer.block), cx)?;
         let inherited = |own: Option<Arc<str>>, outer: Option<&Option<Arc<str>>>| {
             own.or_else(|| outer.cloned().flatten())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_connect::Resolving;
 use tw_core::session::Session;
 use tw_core::shared_objects::SharedObjects;
+use tw_disk::Disk;
 use tw_request::event_loop::Loop;
 use tw_script::{ByteBuf, CallKind, OperationError, Snapshot, StreamSnapshot};
 use tw_stream::session::{SessionTransport, StreamSession};
@@ -66,6 +67,10 @@ impl ScriptSession for StreamSession {
 
     fn http(&self) -> Option<Rc<Loop>> {
         self.client.event_loop.http()?.downcast().ok()
+    }
+
+    fn files_disk(&self) -> &Disk {
+        self.client.generation.disks.default_disk()
     }
 
     fn resolving(&self) -> Resolving {

@@ -89,7 +89,8 @@ impl ProtocolBlocks for StreamBlocks {
         process: &mut ConfigBuilder<'_>,
         mistakes: &mut Mistakes,
     ) -> Option<LoadedBlocks<Self::Config>> {
-        let Some(LoadedStream { mut servers, upstreams, reach, secures_upstreams, notes }) = self.loaded else {
+        let Some(LoadedStream { mut servers, upstreams, reach, secures_upstreams, notes }) = self.loaded
+        else {
             return Some(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
         };
         notes.into_iter().for_each(|note| process.diagnostics.push(note));

@@ -23,8 +23,8 @@ use crate::session_filter::SessionFilter;
 use crate::status::SessionStatus;
 
 pub use self::parts::PlanParts;
-pub use self::steps::{BackgroundTask, SessionStep, StepDecision};
 pub(crate) use self::steps::{AccessEntry, PrereadEntry, run_access, run_steps};
+pub use self::steps::{BackgroundTask, SessionStep, StepDecision};
 pub use crate::local_future::LocalFuture;
 
 /// Serves a session: the content phase. A server has one.

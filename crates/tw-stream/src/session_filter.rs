@@ -112,9 +112,7 @@ impl FilterQueue {
         let client = s.client.clone();
         match &client.server().plan.filter {
             None => Ok(None),
-            Some(filter) => {
-                Ok(Some(Self { filter: Some(filter.begin(s).await?), pushed: VecDeque::new() }))
-            }
+            Some(filter) => Ok(Some(Self { filter: Some(filter.begin(s).await?), pushed: VecDeque::new() })),
         }
     }
 
@@ -207,7 +205,11 @@ pub enum FilteredSendFailure {
 ///
 /// # Errors
 /// The text could not be sent, or the filter has ended the session.
-pub async fn send(s: &mut StreamSession, text: Vec<u8>, timeout: Duration) -> Result<(), FilteredSendFailure> {
+pub async fn send(
+    s: &mut StreamSession,
+    text: Vec<u8>,
+    timeout: Duration,
+) -> Result<(), FilteredSendFailure> {
     let failed = FilteredSendFailure::Filter;
     let mut outputs = vec![Bytes::from(text)];
     if let Some(mut queue) = FilterQueue::begin(s).await.map_err(failed)? {

@@ -307,12 +307,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Waits for the end of the longest silence.
-    fn poll_silence(
-        &mut self,
-        s: &mut StreamSession,
-        cx: &mut Context<'_>,
-        moved: bool,
-    ) -> Poll<SessionEnd> {
+    fn poll_silence(&mut self, s: &mut StreamSession, cx: &mut Context<'_>, moved: bool) -> Poll<SessionEnd> {
         self.offer();
         if let Some(step) = self.poll_verdict(s, cx) {
             return step;
@@ -575,7 +570,11 @@ impl<'a> Exchange<'a> {
     fn is_done(&self) -> bool {
         let all_requests = self.settings.requests == 0 || !self.takes_requests;
         let is_filtered = !self.is_filter_busy(RelaySide::Client) && !self.is_filter_busy(RelaySide::Server);
-        is_filtered && all_requests && self.settings.responses.is_some() && self.is_complete() && self.outgoing.is_empty()
+        is_filtered
+            && all_requests
+            && self.settings.responses.is_some()
+            && self.is_complete()
+            && self.outgoing.is_empty()
     }
 }
 

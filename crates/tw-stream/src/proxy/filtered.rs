@@ -173,8 +173,7 @@ impl<E: RelayEnd> RelayEnd for FilteredEnd<'_, '_, E> {
         if outcome == ReadOutcome::Nothing || !self.relay.queue.borrow().wants(self.side) {
             return Ok((outcome, bytes));
         }
-        self.relay
-            .push(self.side, FilterPiece { data: bytes, is_last: outcome == ReadOutcome::Closed })?;
+        self.relay.push(self.side, FilterPiece { data: bytes, is_last: outcome == ReadOutcome::Closed })?;
         Ok((ReadOutcome::Nothing, Bytes::new()))
     }
 

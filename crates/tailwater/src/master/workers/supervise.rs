@@ -82,8 +82,7 @@ impl Workers {
         let now = Instant::now();
         let leaving = self.leaving.iter_mut().map(|child| (child, WorkerState::Leaving));
         let mut all = leaving.chain(self.current.iter_mut().map(|child| (child, WorkerState::Serving)));
-        let is_of =
-            |child: &mut Child, worker| child.scripts.ended(pid, end, worker, now, console);
+        let is_of = |child: &mut Child, worker| child.scripts.ended(pid, end, worker, now, console);
         if let Some(child) = all.find_map(|(child, worker)| is_of(child, worker).then_some(child)) {
             child.start_scripts(now, console);
             return true;

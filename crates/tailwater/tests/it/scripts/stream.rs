@@ -159,7 +159,9 @@ fn filter_changes_both_directions() {
     ];
     let server_of = |(at, (name, ..)): (usize, &(&str, &str, &str))| {
         let port = if at == 0 { "{port}".to_owned() } else { format!("{{port{at}}}") };
-        format!("server {{ listen 127.0.0.1:{port}; js_filter main.{name}; proxy_half_close on; proxy_pass {addr}; }} ")
+        format!(
+            "server {{ listen 127.0.0.1:{port}; js_filter main.{name}; proxy_half_close on; proxy_pass {addr}; }} "
+        )
     };
     let servers: String = cases.iter().enumerate().map(server_of).collect();
     let server = start_stream(
@@ -181,7 +183,9 @@ fn large_transfers_pass_a_filter_whole() {
     let addr = echo();
     let server = start_stream(
         builder,
-        &format!("server {{ listen 127.0.0.1:{{port}}; js_filter main.buffers; proxy_pass {addr}; proxy_half_close on; }}"),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; js_filter main.buffers; proxy_pass {addr}; proxy_half_close on; }}"
+        ),
     );
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     let sent = vec![b'z'; 8 << 20];
