@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tw_testkit::Client;
 
 use super::Outcome;
-use super::contestant::{Contestant, Running};
+use super::contestant::{Contestant, OURS, Running};
 use super::exec::RunPlacement;
 use super::loops;
 use super::paced_client::PacedClient;
 use super::prometheus::Histogram;
+use super::report::{Report, Table, number, span};
 use super::spans::Spans;
 use super::static_files::Plan;
 
@@ -21,18 +22,18 @@ const TICK: Duration = Duration::from_millis(4);
 
 /// Result of a neighbour beside other requests.
 pub(super) struct Neighbour {
-    pub(super) name: String,
-    pub(super) alone: Spans,
-    pub(super) beside: Spans,
+    name: String,
+    alone: Spans,
+    beside: Spans,
     /// Share of the requests in a second that is left.
-    pub(super) share: f64,
-    pub(super) others_per_second: f64,
+    share: f64,
+    others_per_second: f64,
     /// Longest time that a turn of a loop was computing, in seconds.
-    pub(super) turn: Option<f64>,
+    turn: Option<f64>,
 }
 
 impl Neighbour {
-    pub(super) fn json(&self) -> Value {
+    fn json(&self) -> Value {
         json!({
             "name": self.name,
             "others_per_second": self.others_per_second,
@@ -41,6 +42,37 @@ impl Neighbour {
             "share": self.share,
             "longest_turn_s": self.turn,
         })
+    }
+}
+
+/// Adds a case with these results to a report, and the targets for ours. `others` is the name of the other requests.
+pub(super) fn show(report: &mut Report, title: &str, others: &str, results: &[Neighbour]) {
+    let columns = [
+        &format!("{others}/s"),
+        "neighbour p50",
+        "p50 with",
+        "p99",
+        "p99 with",
+        "requests kept",
+        "longest turn",
+    ];
+    let mut table = Table::new(title, &columns);
+    for result in results {
+        let cells = vec![
+            number(result.others_per_second),
+            span(result.alone.percentile(0.5)),
+            span(result.beside.percentile(0.5)),
+            span(result.alone.percentile(0.99)),
+            span(result.beside.percentile(0.99)),
+            number(result.share),
+            result.turn.map_or_else(|| "–".to_owned(), |turn| span(Duration::from_secs_f64(turn))),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, Value::Array(results.iter().map(Neighbour::json).collect()));
+    if let Some(ours) = results.iter().find(|result| result.name == OURS) {
+        report.target(format!("{title}: requests that the neighbour keeps"), ours.share);
+        report.target(format!("{title}: longest turn"), ours.turn.map_or(f64::NAN, |turn| turn * 1e3));
     }
 }
 

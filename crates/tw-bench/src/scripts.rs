@@ -6,10 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, hot_files, root_directive};
-use super::neighbour::{Neighbour, beside_requests};
+use super::neighbour::{Neighbour, beside_requests, show};
 use super::options::Options;
 use super::report::{Report, Table, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
@@ -117,26 +115,6 @@ fn endless(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outc
     let ours = contestants.iter().filter(|one| one.name == OURS);
     let results: Vec<Neighbour> =
         ours.map(|one| beside_requests(one, request, ENDLESS_COUNT, plan)).collect::<Outcome<_>>()?;
-    let title = format!("{ENDLESS_COUNT} endless scripts");
-    let columns =
-        ["endless/s", "neighbour p50", "p50 with", "p99", "p99 with", "requests kept", "longest turn"];
-    let mut table = Table::new(&title, &columns);
-    for result in &results {
-        let cells = vec![
-            number(result.others_per_second),
-            span(result.alone.percentile(0.5)),
-            span(result.beside.percentile(0.5)),
-            span(result.alone.percentile(0.99)),
-            span(result.beside.percentile(0.99)),
-            number(result.share),
-            result.turn.map_or_else(|| "–".to_owned(), |turn| span(std::time::Duration::from_secs_f64(turn))),
-        ];
-        table.row(&result.name, cells);
-    }
-    report.case(&table, Value::Array(results.iter().map(Neighbour::json).collect()));
-    if let Some(ours) = results.first() {
-        report.target(format!("{title}: requests that the neighbour keeps"), ours.share);
-        report.target(format!("{title}: longest turn"), ours.turn.map_or(f64::NAN, |turn| turn * 1e3));
-    }
+    show(report, &format!("{ENDLESS_COUNT} endless scripts"), "endless", &results);
     Ok(())
 }

@@ -8,11 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, hot_files, root_directive};
 use super::loops;
-use super::neighbour::{Neighbour, beside_requests};
+use super::neighbour::{Neighbour, beside_requests, show};
 use super::options::Options;
 use super::report::{Report, Table, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
@@ -168,27 +168,7 @@ fn bodies(report: &mut Report, contestants: &[&Contestant], plan: &Plan) -> Outc
     ] {
         let results: Vec<Neighbour> =
             contestants.iter().map(|one| beside_requests(one, &request, 1, plan)).collect::<Outcome<_>>()?;
-        let columns =
-            ["requests/s", "neighbour p50", "p50 with", "p99", "p99 with", "requests kept", "longest turn"];
-        let mut table = Table::new(title, &columns);
-        for result in &results {
-            let cells = vec![
-                number(result.others_per_second),
-                span(result.alone.percentile(0.5)),
-                span(result.beside.percentile(0.5)),
-                span(result.alone.percentile(0.99)),
-                span(result.beside.percentile(0.99)),
-                number(result.share),
-                result.turn.map_or_else(|| "–".to_owned(), |turn| span(Duration::from_secs_f64(turn))),
-            ];
-            table.row(&result.name, cells);
-        }
-        let numbers: Vec<Value> = results.iter().map(Neighbour::json).collect();
-        report.case(&table, Value::Array(numbers));
-        if let Some(ours) = results.iter().find(|result| result.name == OURS) {
-            report.target(format!("{title}: requests that the neighbour keeps"), ours.share);
-            report.target(format!("{title}: longest turn"), ours.turn.map_or(f64::NAN, |turn| turn * 1e3));
-        }
+        show(report, title, "requests", &results);
     }
     Ok(())
 }

@@ -11,12 +11,12 @@ use aws_lc_rs::encoding::{
 };
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize, PublicKey as RsaPublicKey};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
-use rquickjs::{Ctx, Exception, Object, Value};
+use rquickjs::{Ctx, Object, Value};
 
 use super::bytes;
 use super::der;
 use super::function::natives;
-use super::webcrypto::Refused;
+use super::webcrypto::{Refused, output, refused};
 use crate::state::State;
 
 pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rquickjs::Result<()> {
@@ -285,6 +285,11 @@ fn agree_on(kind: &str, private: &[u8], public: &[u8]) -> Result<Vec<u8>, Refuse
     agreement::agree(&private, public, Refused, |secret| Ok(secret.to_vec()))
 }
 
+/// A key, or `undefined` if it is refused.
+fn or_nothing<'js>(ctx: &Ctx<'js>, key: Result<Vec<u8>, Refused>) -> rquickjs::Result<Option<Value<'js>>> {
+    key.ok().map(|key| bytes::array(ctx, &key)).transpose()
+}
+
 impl State {
     fn import_key<'js>(
         &self,
@@ -293,8 +298,7 @@ impl State {
         is_private: bool,
         key: Value<'js>,
     ) -> rquickjs::Result<Option<Value<'js>>> {
-        let imported = import(&kind, is_private, &self.bytes(ctx, &key)?).ok();
-        imported.map(|key| bytes::array(ctx, &key)).transpose()
+        or_nothing(ctx, import(&kind, is_private, &self.bytes(ctx, &key)?))
     }
 
     fn key_of_parts<'js>(
@@ -305,8 +309,7 @@ impl State {
         parts: Vec<Value<'js>>,
     ) -> rquickjs::Result<Option<Value<'js>>> {
         let parts = parts.iter().map(|part| self.bytes(ctx, part)).collect::<Result<Vec<_>, _>>()?;
-        let made = of_parts(&kind, is_private, &parts).ok();
-        made.map(|key| bytes::array(ctx, &key)).transpose()
+        or_nothing(ctx, of_parts(&kind, is_private, &parts))
     }
 
     fn key_parts<'js>(
@@ -318,7 +321,7 @@ impl State {
     ) -> rquickjs::Result<Vec<Value<'js>>> {
         match parts(&kind, is_private, &self.bytes(ctx, &key)?) {
             Ok(parts) => parts.iter().map(|part| bytes::array(ctx, part)).collect(),
-            Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
+            Err(Refused) => Err(refused(ctx)),
         }
     }
 
@@ -331,7 +334,7 @@ impl State {
     ) -> rquickjs::Result<Vec<Value<'js>>> {
         match generate(&kind, bits) {
             Ok((private, public)) => Ok(vec![bytes::array(ctx, &private)?, bytes::array(ctx, &public)?]),
-            Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
+            Err(Refused) => Err(refused(ctx)),
         }
     }
 
@@ -342,10 +345,7 @@ impl State {
         private: Value<'js>,
         public: Value<'js>,
     ) -> rquickjs::Result<Value<'js>> {
-        match agree_on(&kind, &self.bytes(ctx, &private)?, &self.bytes(ctx, &public)?) {
-            Ok(secret) => bytes::array(ctx, &secret),
-            Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
-        }
+        output(ctx, agree_on(&kind, &self.bytes(ctx, &private)?, &self.bytes(ctx, &public)?))
     }
 }
 

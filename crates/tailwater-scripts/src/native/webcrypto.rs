@@ -50,11 +50,16 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<Stat
 }
 
 /// The bytes of an operation as a value, or an exception.
-fn output<'js>(ctx: &Ctx<'js>, result: Result<Vec<u8>, Refused>) -> rquickjs::Result<Value<'js>> {
+pub(super) fn output<'js>(ctx: &Ctx<'js>, result: Result<Vec<u8>, Refused>) -> rquickjs::Result<Value<'js>> {
     match result {
         Ok(output) => bytes::array(ctx, &output),
-        Err(Refused) => Err(Exception::throw_message(ctx, "cryptographic operation failed")),
+        Err(Refused) => Err(refused(ctx)),
     }
+}
+
+/// The exception of an operation that the library refuses.
+pub(super) fn refused(ctx: &Ctx<'_>) -> rquickjs::Error {
+    Exception::throw_message(ctx, "cryptographic operation failed")
 }
 
 /// Length of derived bits, for [`hkdf`].

@@ -89,6 +89,15 @@ fn decompress(
     })
 }
 
+/// Arguments that both directions have.
+struct Arguments {
+    data: Vec<u8>,
+    dictionary: Option<Vec<u8>>,
+    is_raw: bool,
+    /// Bytes of the result, at most.
+    size_max: usize,
+}
+
 impl State {
     fn deflate<'js>(
         &self,
@@ -96,7 +105,7 @@ impl State {
         data: Value<'js>,
         options: Object<'js>,
     ) -> rquickjs::Result<Value<'js>> {
-        let is_raw: bool = options.get("isRaw")?;
+        let Arguments { data, dictionary, is_raw, size_max } = self.zlib_arguments(ctx, &data, &options)?;
         let window_bits: i32 = options.get("windowBits")?;
         let mut config = DeflateConfig::new(options.get("level")?);
         // A raw stream with a window of 256 bytes does not exist.
@@ -106,10 +115,7 @@ impl State {
             .get::<_, i32>("strategy")?
             .try_into()
             .map_err(|()| Exception::throw_range(ctx, "strategy is out of range"))?;
-        let dictionary = self.optional_bytes(ctx, &options.get("dictionary")?)?;
-        let result =
-            compress(&self.bytes(ctx, &data)?, config, dictionary.as_deref(), self.result_size_max());
-        self.zlib_output(ctx, result)
+        zlib_output(ctx, compress(&data, config, dictionary.as_deref(), size_max))
     }
 
     fn inflate<'js>(
@@ -118,26 +124,29 @@ impl State {
         data: Value<'js>,
         options: Object<'js>,
     ) -> rquickjs::Result<Value<'js>> {
-        let is_raw: bool = options.get("isRaw")?;
+        let Arguments { data, dictionary, is_raw, size_max } = self.zlib_arguments(ctx, &data, &options)?;
         let window_bits: u8 = options.get("windowBits")?;
-        let dictionary = self.optional_bytes(ctx, &options.get("dictionary")?)?;
-        let data = self.bytes(ctx, &data)?;
-        let result = decompress(&data, is_raw, window_bits, dictionary.as_deref(), self.result_size_max());
-        self.zlib_output(ctx, result)
+        zlib_output(ctx, decompress(&data, is_raw, window_bits, dictionary.as_deref(), size_max))
     }
 
-    fn result_size_max(&self) -> usize {
-        usize::try_from(self.load.settings.memory_size).unwrap_or(usize::MAX)
-    }
-
-    fn zlib_output<'js>(
+    fn zlib_arguments<'js>(
         &self,
         ctx: &Ctx<'js>,
-        result: Result<Vec<u8>, String>,
-    ) -> rquickjs::Result<Value<'js>> {
-        match result {
-            Ok(output) => bytes::array(ctx, &output),
-            Err(message) => Err(Exception::throw_message(ctx, &message)),
-        }
+        data: &Value<'js>,
+        options: &Object<'js>,
+    ) -> rquickjs::Result<Arguments> {
+        Ok(Arguments {
+            data: self.bytes(ctx, data)?,
+            dictionary: self.optional_bytes(ctx, &options.get("dictionary")?)?,
+            is_raw: options.get("isRaw")?,
+            size_max: usize::try_from(self.load.settings.memory_size).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+fn zlib_output<'js>(ctx: &Ctx<'js>, result: Result<Vec<u8>, String>) -> rquickjs::Result<Value<'js>> {
+    match result {
+        Ok(output) => bytes::array(ctx, &output),
+        Err(message) => Err(Exception::throw_message(ctx, &message)),
     }
 }
