@@ -89,6 +89,12 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '-n --interval -1 --once --control --control-token --ca --insecure -t --table -f --filter -H --header --no-color -v --version -? -h --help'; else _tailwater_words 'http:// unix:'; fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == js ]]; then
+        case $before in
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-? -h --help'; else _tailwater_names -f; fi
+        return
+    fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == cache ]]; then
         case ${COMP_WORDS[2]} in
         stat)
@@ -128,7 +134,7 @@ _tailwater() {
         --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top js'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token --enable-fault-injection $commands"
 }
 

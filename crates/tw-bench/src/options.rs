@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::Outcome;
 
 /// All measurements with their options.
-pub const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
+pub const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | waf | scripts | disk | idle | reload | proxy |
        gateways | cache | tls | grpc | h2 | h3 | stream | mail | instructions [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
@@ -55,6 +55,12 @@ static   CPU per request, requests/s and latency for 1 KiB, 16 KiB, 32 KiB and 4
 
 filters  CPU per request and size of responses compressed with gzip, brotli and zstd: text of 10 and 100 KiB
          --rounds N 5 · --seconds N 2 · --connections A 32 · cases gzip-1-10k gzip-1 gzip-6 brotli zstd
+
+waf      CPU per request under the Core Rule Set, beside nginx with ModSecurity; a neighbour beside slow bodies; load of 1 MB of rules
+         --rules DIRECTORY · --rounds N 5 · --seconds N 2 · --connections A 8 · cases get bodies load
+
+scripts  CPU per request and latency of js_content and js_set, beside nginx with njs ($NGINX_JS); a neighbour beside ten endless scripts
+         --rounds N 5 · --seconds N 4 · --connections A 8 · cases calls endless
 
 disk     a hot file while the disk is busy with cold ones (needs root and cgroups), and while another disk stands still
          --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m

@@ -13,10 +13,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tw_rt::watch::Subject;
-use tw_rt::{Deadline, FirstBytes, Socket};
+use tw_rt::{FirstBytes, Socket};
 use tw_script::{
     CallId, ContextId, Effect, Environment, FileCommand, FrameReader, HostMessage, Load, LoadError,
     Operation, OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
@@ -24,8 +23,10 @@ use tw_script::{
 
 use crate::operations::dictionary;
 use crate::operations::file::CallFiles;
+use crate::outgoing::Outgoing;
 use crate::process_links::{self, ScriptLink};
 use crate::script_set::ScriptSet;
+use crate::silence::{Silence, Woken};
 
 tw_base::limits! {
     /// Limits of this file.
@@ -37,8 +38,6 @@ tw_base::limits! {
     pub(crate) const BACKLOG_MAX: usize = 128 << 20, bytes, "further calls end with an error";
     /// Operations outside of calls of one script process that run at once; it waits for each of them.
     const SCRIPT_OPERATIONS_MAX: usize = 16, count, "the process is killed, and another one is started";
-    /// Time in which a script process answers a question of the server.
-    const SILENCE_MAX: Duration = Duration::from_secs(5), time, "the process is killed, and another one is started";
 }
 
 /// Text of the exception of a script that changes files outside of calls.
@@ -49,8 +48,6 @@ const READ_SIZE: usize = 64 << 10;
 const TURN_SIZE: usize = 512 << 10;
 /// Cost of a message in a queue beside its bytes.
 const MESSAGE_COST: usize = 128;
-/// Time without a message after which a process with calls is asked whether it answers.
-const PROBE_AFTER: Duration = Duration::from_secs(1);
 /// Script of that question, without modules, and its limits.
 const PROBE: ScriptId = ScriptId::MAX;
 const PROBE_TIMEOUT_MS: u32 = 1000;
@@ -109,14 +106,6 @@ pub(crate) struct Connection {
     is_retired: Cell<bool>,
     /// Waker of the task that reads and writes.
     task: Cell<Option<Waker>>,
-}
-
-/// Bytes on their way to the process.
-#[derive(Default)]
-struct Outgoing {
-    bytes: Vec<u8>,
-    /// Number of bytes at the front that were sent.
-    sent: usize,
 }
 
 impl CallState {
@@ -512,84 +501,5 @@ impl Connection {
             let own = overrun.take_if(|overrun| overrun.call == call);
             state.push(CallMessage::Lost(own));
         }
-    }
-}
-
-/// Reason why a connection goes on.
-enum Woken {
-    ToRead,
-    ToProbe,
-    /// The process has not answered.
-    Silent,
-}
-
-/// Time without a message of a process that has calls.
-struct Silence {
-    deadline: Deadline,
-    stage: SilenceStage,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SilenceStage {
-    /// The process has nothing to say.
-    Unwatched,
-    Watched,
-    /// The process was asked for a sign of life.
-    Probed,
-}
-
-impl Silence {
-    fn new() -> Self {
-        Self { deadline: Deadline::new(), stage: SilenceStage::Unwatched }
-    }
-
-    /// A message has arrived.
-    fn end(&mut self) {
-        self.stage = SilenceStage::Unwatched;
-    }
-
-    fn poll(&mut self, is_watched: bool, cx: &mut Context<'_>) -> Poll<Woken> {
-        if !is_watched {
-            self.stage = SilenceStage::Unwatched;
-            return Poll::Pending;
-        }
-        if self.stage == SilenceStage::Unwatched {
-            self.stage = SilenceStage::Watched;
-            self.deadline.set(PROBE_AFTER);
-        }
-        if self.deadline.poll_elapsed(cx).is_pending() {
-            return Poll::Pending;
-        }
-        if self.stage == SilenceStage::Probed {
-            return Poll::Ready(Woken::Silent);
-        }
-        self.stage = SilenceStage::Probed;
-        self.deadline.set(SILENCE_MAX);
-        Poll::Ready(Woken::ToProbe)
-    }
-}
-
-impl Outgoing {
-    fn size(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-
-    fn is_empty(&self) -> bool {
-        self.size() == 0
-    }
-
-    /// Writes what the socket takes; true if that is all.
-    fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
-        while !self.is_empty() {
-            match socket.try_write(self.bytes.get(self.sent..).unwrap_or_default()) {
-                Ok(size) => self.sent += size,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        self.bytes.clear();
-        self.bytes.shrink_to(READ_SIZE);
-        self.sent = 0;
-        Ok(true)
     }
 }

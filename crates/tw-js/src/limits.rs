@@ -13,6 +13,7 @@ tw_base::limits! {
     use crate::request_call::LIMITS;
     use crate::script_call::LIMITS;
     use crate::script_set::LIMITS;
+    use crate::silence::LIMITS;
     use crate::operations::fetch::LIMITS;
     use crate::operations::request_body::LIMITS;
     use crate::operations::subrequest::LIMITS;

@@ -1,0 +1,72 @@
+//! Silence of a script process that owes something: it is asked for a sign of life, and reported if it gives none.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_rt::Deadline;
+
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Time in which a script process answers a question of the server.
+    const SILENCE_MAX: Duration = Duration::from_secs(5), time, "the process is killed, and another one is started";
+}
+
+/// Time without a message after which a process with calls is asked whether it answers.
+const PROBE_AFTER: Duration = Duration::from_secs(1);
+
+/// Reason why a connection goes on.
+pub(crate) enum Woken {
+    ToRead,
+    ToProbe,
+    /// The process has not answered.
+    Silent,
+}
+
+/// Time without a message of a process that has calls.
+pub(crate) struct Silence {
+    deadline: Deadline,
+    stage: SilenceStage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SilenceStage {
+    /// The process has nothing to say.
+    Unwatched,
+    Watched,
+    /// The process was asked for a sign of life.
+    Probed,
+}
+
+impl Silence {
+    pub(crate) fn new() -> Self {
+        Self { deadline: Deadline::new(), stage: SilenceStage::Unwatched }
+    }
+
+    /// A message has arrived.
+    pub(crate) fn end(&mut self) {
+        self.stage = SilenceStage::Unwatched;
+    }
+
+    /// Polls for the end of a wait; `is_watched` is true while the process owes something.
+    pub(crate) fn poll(&mut self, is_watched: bool, cx: &mut Context<'_>) -> Poll<Woken> {
+        if !is_watched {
+            self.stage = SilenceStage::Unwatched;
+            return Poll::Pending;
+        }
+        if self.stage == SilenceStage::Unwatched {
+            self.stage = SilenceStage::Watched;
+            self.deadline.set(PROBE_AFTER);
+        }
+        if self.deadline.poll_elapsed(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if self.stage == SilenceStage::Probed {
+            return Poll::Ready(Woken::Silent);
+        }
+        self.stage = SilenceStage::Probed;
+        self.deadline.set(SILENCE_MAX);
+        Poll::Ready(Woken::ToProbe)
+    }
+}
