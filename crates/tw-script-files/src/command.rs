@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, OFlags, accessat, fstat, mkdirat, readlinkat, renameat, symlinkat, unlinkat,
+    Access, AtFlags, CWD, Dir, FileType, OFlags, accessat, fstat, mkdirat, readlinkat, renameat, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite, read, retry_on_intr, write};
 use tw_script::{ByteBuf, FileCommand, FileEntry, FileError, FileKind, FileValue};
@@ -226,9 +227,9 @@ fn read_directory(access: &FileAccess, path: &[u8]) -> Result<Vec<FileEntry>, Fa
 }
 
 fn kind_of_name(directory: impl AsFd, name: &std::ffi::CStr) -> FileKind {
-    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
         .ok()
-        .and_then(|status| kind(rustix::fs::FileType::from_raw_mode(status.st_mode)))
+        .and_then(|status| kind(FileType::from_raw_mode(status.st_mode)))
         .unwrap_or(FileKind::File)
 }
 

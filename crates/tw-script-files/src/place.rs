@@ -113,7 +113,7 @@ impl Place {
         })
     }
 
-    /// The same start with a part of the path: the first `count` names.
+    /// Place of the first `count` names of the path.
     pub(crate) fn first_names(&self, count: usize) -> Result<Self, Failure> {
         let bytes = self.path.to_bytes();
         let mut names = 0;

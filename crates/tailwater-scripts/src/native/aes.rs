@@ -19,7 +19,7 @@ const HALF_SIZE: usize = 8;
 /// First half of wrapped data, RFC 3394, 2.2.3.1.
 const WRAP_IV: [u8; HALF_SIZE] = [0xa6; HALF_SIZE];
 
-/// What a mode needs beside key and data.
+/// Parameters of a mode, beside key and data.
 pub(super) struct Parameters<'a> {
     pub(super) iv: &'a [u8],
     /// Data of GCM that is authenticated only.

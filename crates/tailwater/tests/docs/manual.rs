@@ -228,8 +228,6 @@ fn the_manual_of_ingress_is_documented() {
     );
     out.push_str(".SH OPTIONS\n");
     ingress_options::OPTIONS.iter().for_each(|option| entry(option, &mut out));
-    out.push_str(".SH JS\n");
-    paragraphs(&[JS_ABOUT], &mut out);
     out.push_str(".SH SIGNALS\n");
     table(
         &[("TERM, INT, QUIT", "end when the requests of the server are done; the second signal ends them")],
@@ -297,8 +295,6 @@ fn the_manual_of_slowdisk_is_documented() {
     );
     out.push_str(".SH OPTIONS\n");
     tw_slowdisk::OPTIONS.iter().for_each(|option| entry(option, &mut out));
-    out.push_str(".SH JS\n");
-    paragraphs(&[JS_ABOUT], &mut out);
     out.push_str(".SH SIGNALS\n");
     table(&[("TERM, INT, HUP", "unmount and end; operations that wait go on")], &mut out);
     out.push_str(".SH EXIT STATUS\n");

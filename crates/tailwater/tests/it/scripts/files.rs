@@ -27,7 +27,7 @@ fn start_with(directives: &str) -> Option<Server> {
     start_in("", directives)
 }
 
-/// The same with directives of the main context.
+/// Starts such a server with directives of the main context.
 fn start_in(main: &str, directives: &str) -> Option<Server> {
     let builder =
         scripted(SCRIPT)?.file("data/a.txt", "text").file("data/b/c.txt", "inner").file("other.txt", "other");
