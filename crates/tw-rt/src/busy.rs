@@ -3,24 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use crate::clock::Reading;
+
 /// Time that a loop has not spent waiting for events; written by its thread, read by any.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BusyTime {
-    base: Instant,
     ended_ns: AtomicU64,
-    /// Start of the current turn, in nanoseconds from `base`; 0 while the loop waits.
+    /// Start of the current turn, as [`Reading::ns`]; 0 while the loop waits.
     since_ns: AtomicU64,
 }
 
-impl Default for BusyTime {
-    fn default() -> Self {
-        Self { base: Instant::now(), ended_ns: AtomicU64::new(0), since_ns: AtomicU64::new(0) }
-    }
-}
-
 impl BusyTime {
-    pub(crate) fn begin(&self, now: Instant) {
-        self.since_ns.store(self.at(now).max(1), Relaxed);
+    pub(crate) fn begin(&self, now_ns: u64) {
+        self.since_ns.store(now_ns.max(1), Relaxed);
     }
 
     pub(crate) fn end(&self, turn_ns: u64) {
@@ -33,13 +28,9 @@ impl BusyTime {
     pub fn until(&self, now: Instant) -> u64 {
         let going_on = match self.since_ns.load(Relaxed) {
             0 => 0,
-            since => self.at(now).saturating_sub(since),
+            since => Reading::at(now).ns.saturating_sub(since),
         };
         self.ended_ns.load(Relaxed) + going_on
-    }
-
-    fn at(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.base).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -51,13 +42,15 @@ mod tests {
     #[test]
     fn busy_time_includes_the_current_turn() {
         let busy = BusyTime::default();
-        let at = |ms| busy.base + Duration::from_millis(ms);
+        let base = Reading::now();
+        let at = |ms| base.instant + Duration::from_millis(ms);
+        let ns = |ms| Reading::at(at(ms)).ns;
         assert_eq!(busy.until(at(5)), 0);
-        busy.begin(at(10));
+        busy.begin(ns(10));
         assert_eq!(busy.until(at(13)), 3_000_000);
         busy.end(4_000_000);
         assert_eq!(busy.until(at(100)), 4_000_000);
-        busy.begin(at(100));
+        busy.begin(ns(100));
         assert_eq!(busy.until(at(101)), 5_000_000);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc as start;
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -18,6 +18,7 @@ use tw_base::{Counter, Histogram};
 
 use crate::activity::LoopActivity;
 use crate::busy::BusyTime;
+use crate::clock::{Reading, nanoseconds};
 use crate::guard::{LoopGuard, SendFile};
 use crate::turn_parts::{self, Cause};
 use crate::watch::{self, Stall, Subject, Watched};
@@ -242,34 +243,34 @@ impl Turns {
             .enable_time()
             .event_interval(EVENT_INTERVAL)
             .on_thread_park(move || {
-                turns.end(Instant::now());
+                turns.end(Reading::now());
                 watch::rest();
             })
-            .on_thread_unpark(move || next_turns.begin(Instant::now()))
+            .on_thread_unpark(move || next_turns.begin(Reading::now()))
             .build_local(LocalOptions::default())
     }
 
-    fn begin(&self, now: Instant) {
+    fn begin(&self, now: Reading) {
         watch::begin_turn(now);
-        turn_parts::begin_turn(now);
-        self.stats.busy.begin(now);
+        turn_parts::begin_turn(now.ns);
+        self.stats.busy.begin(now.ns);
     }
 
     /// Counts the turn that ends at `now`, if one is going on.
-    fn end(&self, now: Instant) {
-        let Some((turn, slowest_task)) = watch::end_turn(now) else { return };
-        let (parts, major_faults) = turn_parts::end_turn(now, turn);
-        let ns = nanoseconds(turn);
+    fn end(&self, now: Reading) {
+        let Some((ns, slowest_task)) = watch::end_turn(now.ns) else { return };
+        let (parts, major_faults) = turn_parts::end_turn(now.ns, ns);
         self.stats.blocked.record_own_ns(ns);
         for cause in Cause::ALL {
-            self.stats.part(cause).spans.record_own_ns(nanoseconds(parts.of(cause)));
+            self.stats.part(cause).spans.record_own_ns(parts.ns_of(cause));
         }
         if major_faults > 0 {
             self.stats.major_faults.add(major_faults);
         }
         self.stats.longest.take(ns);
         self.stats.busy.end(ns);
-        if turn > self.options.stall_threshold {
+        if ns > nanoseconds(self.options.stall_threshold) {
+            let turn = Duration::from_nanos(ns);
             let cause = parts.cause(self.options.stall_threshold);
             self.stats.part(cause).stalls.add(1);
             if let Some(report) = &self.options.on_stall {
@@ -277,10 +278,6 @@ impl Turns {
             }
         }
     }
-}
-
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pin_project! {
@@ -303,7 +300,7 @@ impl<F: Future<Output = ()>> Future for Root<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         if watch::is_turn_due() {
-            let now = Instant::now();
+            let now = Reading::now();
             this.turns.end(now);
             watch::attach_root(cx.waker(), EVENT_INTERVAL);
             this.turns.begin(now);
@@ -322,6 +319,7 @@ impl<M> fmt::Debug for LoopThread<M> {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+    use std::time::Instant;
     use tokio::sync::oneshot;
 
     use crate::{TaskGroup, clock, spawn_local, yield_now};

@@ -15,24 +15,26 @@
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 use tw_sys::usage;
 
-/// A thread that is off its processor for less is not asked why.
-const SLIGHT: Duration = Duration::from_micros(100);
+use crate::clock::nanoseconds;
+
+/// A thread that is off its processor for less is not asked why. Nanoseconds, as all numbers here.
+const SLIGHT: u64 = 100_000;
 /// Largest error of the time without a processor.
-const DOUBT: Duration = Duration::from_micros(200);
+const DOUBT: u64 = 200_000;
 /// Most wake-ups in a row that are not asked about. All of them together are expected to have waited for less than [`DOUBT`].
 const SKIPS_MAX: u32 = 15;
 /// After a longer rest the kernel is asked in any case: the machine may be busier than before, and the call costs nobody anything.
-const LONG_REST: Duration = Duration::from_millis(10);
+const LONG_REST: u64 = 10_000_000;
 /// Largest age of the number of major page faults when a turn begins. Faults that were too short to be seen as time off the processor
 /// are counted after at most this long.
-const FAULTS_REFRESH: Duration = Duration::from_secs(1);
+const FAULTS_REFRESH: u64 = 1_000_000_000;
 
 /// Part of a turn's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +64,26 @@ impl Cause {
 
 /// The parts of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TurnParts([Duration; Cause::ALL.len()]);
+pub struct TurnParts([u64; Cause::ALL.len()]);
 
 impl TurnParts {
     /// Of a turn that was so long each of the three.
     pub const fn new(running: Duration, processor: Duration, kernel: Duration) -> Self {
-        Self([running, processor, kernel])
+        Self([nanoseconds(running), nanoseconds(processor), nanoseconds(kernel)])
+    }
+
+    /// Of a turn in which the loop had its processor for so many nanoseconds, and nothing else happened.
+    const fn running(ns: u64) -> Self {
+        Self([ns, 0, 0])
     }
 
     /// Length of one part.
     pub fn of(&self, cause: Cause) -> Duration {
+        Duration::from_nanos(self.ns_of(cause))
+    }
+
+    /// Length of one part in nanoseconds.
+    pub(crate) fn ns_of(&self, cause: Cause) -> u64 {
         self.0[cause as usize]
     }
 
@@ -95,13 +107,13 @@ struct Meter {
     /// `None` where the kernel does not tell: what is not known to be waiting for a processor is waiting in the kernel.
     schedstat: OnceCell<OwnedFd>,
     /// Time on the processor when it was last read, at the end of a turn.
-    ran: Cell<Duration>,
+    ran: Cell<u64>,
     /// Length of the turns since then.
-    unread: Cell<Duration>,
+    unread: Cell<u64>,
     /// Time without a processor when it was last read.
-    unserved: Cell<Duration>,
+    unserved: Cell<u64>,
     /// Largest amount by which that may have grown since, apart from the skipped wake-ups.
-    doubt: Cell<Duration>,
+    doubt: Cell<u64>,
     /// Wake-ups since then whose wait was not asked for.
     skipped: Cell<u32>,
     /// Number of wake-ups that may be skipped.
@@ -110,19 +122,19 @@ struct Meter {
     faults: Cell<u64>,
     new_faults: Cell<u64>,
     /// Time at which the faults were last read.
-    faults_read: Cell<Option<Instant>>,
+    faults_read: Cell<Option<u64>>,
     /// The end of the last turn.
-    ended: Cell<Option<Instant>>,
+    ended: Cell<Option<u64>>,
 }
 
 thread_local! {
     static METER: Meter = const {
         Meter {
             schedstat: OnceCell::new(),
-            ran: Cell::new(Duration::ZERO),
-            unread: Cell::new(Duration::ZERO),
-            unserved: Cell::new(Duration::ZERO),
-            doubt: Cell::new(Duration::MAX),
+            ran: Cell::new(0),
+            unread: Cell::new(0),
+            unserved: Cell::new(0),
+            doubt: Cell::new(u64::MAX),
             skipped: Cell::new(0),
             skips: Cell::new(0),
             faults: Cell::new(0),
@@ -147,10 +159,10 @@ pub(crate) fn attach() {
 }
 
 /// A turn begins.
-pub(crate) fn begin_turn(now: Instant) {
+pub(crate) fn begin_turn(now: u64) {
     METER.with(|meter| {
         // The wake-up may have waited for a processor.
-        let rest = meter.ended.get().map_or(Duration::MAX, |ended| now.saturating_duration_since(ended));
+        let rest = meter.ended.get().map_or(u64::MAX, |ended| now.saturating_sub(ended));
         if meter.doubt.get().saturating_add(rest) <= DOUBT {
             meter.doubt(rest);
         } else if rest < LONG_REST && meter.skipped.get() < meter.skips.get() {
@@ -158,7 +170,7 @@ pub(crate) fn begin_turn(now: Instant) {
         } else {
             meter.read_unserved();
             let read = meter.faults_read.get();
-            if read.is_none_or(|read| now.saturating_duration_since(read) >= FAULTS_REFRESH) {
+            if read.is_none_or(|read| now.saturating_sub(read) >= FAULTS_REFRESH) {
                 meter.read_faults(now);
             }
         }
@@ -166,13 +178,13 @@ pub(crate) fn begin_turn(now: Instant) {
 }
 
 /// A turn of this length ends: its parts, and the major page faults since the last turn that tells of some.
-pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
+pub(crate) fn end_turn(now: u64, turn: u64) -> (TurnParts, u64) {
     METER.with(|meter| {
         meter.ended.set(Some(now));
         let unread = meter.unread.get();
         if turn < SLIGHT && unread + turn < DOUBT {
             meter.unread.set(unread + turn);
-            return (TurnParts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
+            return (TurnParts::running(turn), meter.new_faults.take());
         }
         let ran = on_processor();
         // The value covers all turns since the last look. The share of this turn is unknown, but the others were short.
@@ -180,25 +192,25 @@ pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
         let off = measured.saturating_sub(ran.saturating_sub(meter.ran.replace(ran)));
         if off < SLIGHT {
             meter.doubt(off);
-            return (TurnParts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
+            return (TurnParts::running(turn), meter.new_faults.take());
         }
         let off = off.min(turn);
         let before = meter.unserved.get();
         meter.read_unserved();
         meter.read_faults(now);
         let processor = meter.unserved.get().saturating_sub(before).min(off);
-        let parts = TurnParts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
+        let parts = TurnParts([turn.saturating_sub(off), processor, off.saturating_sub(processor)]);
         (parts, meter.new_faults.take())
     })
 }
 
 impl Meter {
-    fn doubt(&self, more: Duration) {
+    fn doubt(&self, more: u64) {
         self.doubt.set(self.doubt.get().saturating_add(more));
     }
 
     /// Asks for the major page faults of the thread.
-    fn read_faults(&self, now: Instant) {
+    fn read_faults(&self, now: u64) {
         let faults = usage::major_faults();
         self.new_faults.set(self.new_faults.get() + faults.saturating_sub(self.faults.replace(faults)));
         self.faults_read.set(Some(now));
@@ -213,18 +225,21 @@ impl Meter {
             preadv2(fd, &mut buffers, 0, ReadWriteFlags::HIPRI).ok()
         });
         if let Some(ns) = read.and_then(|n| unserved_ns(text.get(..n)?)) {
-            let unserved = Duration::from_nanos(ns);
-            let growth = unserved.saturating_sub(self.unserved.replace(unserved));
+            let growth = ns.saturating_sub(self.unserved.replace(ns));
             self.skips.set(next_skips(self.skips.get(), self.skipped.take(), growth));
-            self.doubt.set(Duration::ZERO);
+            self.doubt.set(0);
         }
     }
 }
 
 /// Number of wake-ups that may be skipped after a read. `growth` is the time without a processor since the read before, in which
 /// `skipped` wake-ups were not asked about; one was.
-fn next_skips(skips: u32, skipped: u32, growth: Duration) -> u32 {
-    if growth / (skipped + 1) < DOUBT / (SKIPS_MAX + 1) { (skips * 2 + 1).min(SKIPS_MAX) } else { 0 }
+fn next_skips(skips: u32, skipped: u32, growth: u64) -> u32 {
+    if growth / u64::from(skipped + 1) < DOUBT / u64::from(SKIPS_MAX + 1) {
+        (skips * 2 + 1).min(SKIPS_MAX)
+    } else {
+        0
+    }
 }
 
 /// The second number of `schedstat` (sched-stats.rst of Linux): nanoseconds spent waiting on a run queue.
@@ -233,9 +248,9 @@ fn unserved_ns(text: &[u8]) -> Option<u64> {
 }
 
 /// Time that this thread has been on a processor since it started.
-fn on_processor() -> Duration {
+fn on_processor() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+    t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]
@@ -245,6 +260,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::mpsc;
     use std::thread;
+
+    use crate::clock::Reading;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -272,11 +289,11 @@ mod tests {
 
     #[test]
     fn wake_ups_are_skipped_while_they_wait_for_next_to_nothing() {
-        let us = Duration::from_micros;
+        let us = |us: u64| us * 1000;
         let mut skips = 0;
         let mut reads = Vec::new();
         for _ in 0..5 {
-            skips = next_skips(skips, skips, us(12) * skips);
+            skips = next_skips(skips, skips, us(12) * u64::from(skips));
             reads.push(skips);
         }
         assert_eq!(reads, [1, 3, 7, 15, 15]);
@@ -297,9 +314,9 @@ mod tests {
                 attach();
                 (0..200)
                     .filter(|_| {
-                        begin_turn(Instant::now());
+                        begin_turn(Reading::now().ns);
                         let is_asked = METER.with(|meter| meter.skipped.get() == 0);
-                        end_turn(Instant::now(), Duration::from_micros(20));
+                        end_turn(Reading::now().ns, 20_000);
                         thread::sleep(MS);
                         is_asked
                     })
@@ -315,10 +332,10 @@ mod tests {
     fn parts_of(turn: impl FnOnce() + Send + 'static) -> TurnParts {
         let measured = thread::spawn(|| {
             attach();
-            let start = Instant::now();
+            let start = Reading::now().ns;
             begin_turn(start);
             turn();
-            let end = Instant::now();
+            let end = Reading::now().ns;
             end_turn(end, end - start).0
         });
         measured.join().unwrap()
@@ -327,7 +344,7 @@ mod tests {
     /// Computes for so long, however often it is interrupted.
     fn compute(span: Duration) {
         let start = on_processor();
-        while on_processor() - start < span {}
+        while on_processor() - start < nanoseconds(span) {}
     }
 
     #[test]

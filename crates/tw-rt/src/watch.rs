@@ -11,13 +11,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::activity::{ActivityWord, LoopActivity};
-use crate::clock;
+use crate::clock::{self, Reading};
 use crate::loop_thread::LoopStats;
 use crate::turn_parts::{Cause, TurnParts};
 
@@ -65,7 +65,8 @@ struct Running {
 }
 
 struct Local {
-    turn_start: Cell<Option<Instant>>,
+    /// Start of the turn that goes on, as [`Reading::ns`].
+    turn_start: Cell<Option<u64>>,
     /// Coarse clock when it was last looked at, in nanoseconds.
     tick: Cell<u64>,
     /// Time charged to the poll that is going on.
@@ -252,10 +253,10 @@ pub(crate) fn end_turn_soon() {
 }
 
 /// Begins a turn: the loop woke up, or looked for events between two batches of tasks.
-pub(crate) fn begin_turn(now: Instant) {
+pub(crate) fn begin_turn(now: Reading) {
     clock::turn(now);
     LOCAL.with(|local| {
-        local.turn_start.set(Some(now));
+        local.turn_start.set(Some(now.ns));
         local.tick.set(coarse_ns());
         local.polls_left.set(local.polls_per_turn.get());
         local.due.set(false);
@@ -274,11 +275,11 @@ pub(crate) fn rest() {
     });
 }
 
-/// Ends the current turn, if any, and returns its length and the task that took longest.
-pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<SlowestTask>)> {
+/// Ends the current turn, if any, and returns its length in nanoseconds and the task that took longest.
+pub(crate) fn end_turn(now_ns: u64) -> Option<(u64, Option<SlowestTask>)> {
     LOCAL.with(|local| {
         let start = local.turn_start.take()?;
-        Some((now.saturating_duration_since(start), local.slowest_task.take()))
+        Some((now_ns.saturating_sub(start), local.slowest_task.take()))
     })
 }
 
