@@ -10,7 +10,7 @@ const HINTS: &[(&str, &str)] = &[
     ("*_by_lua*", NO_LUA),
     ("lua_*", NO_LUA),
     ("js_*", OTHER_SCRIPTS),
-    ("perl*", NO_SCRIPTS),
+    ("perl*", NO_PERL),
     ("SecRules*", NAXSI),
     ("Sec*", SECLANG),
     ("naxsi*", NAXSI),
@@ -48,7 +48,7 @@ const HINTS: &[(&str, &str)] = &[
 
 /// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
-    ("ngx_http_perl_", NO_SCRIPTS),
+    ("ngx_http_perl_", NO_PERL),
     ("ngx_http_lua_", NO_LUA),
     ("ngx_http_geoip_", GEOIP2),
     ("ngx_stream_geoip_", GEOIP2),
@@ -59,8 +59,8 @@ const MODULES: &[(&str, &str)] = &[
 
 const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today";
 const NO_ELSE: &str = "there is no \"else\": a \"map\" has a value for every other case, or a second \"if\" compares with \"!=\"";
-const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const NO_LUA: &str = "Lua is not supported; scripts in JavaScript run by \"js_content\", \"js_access\" and \"js_set\": docs/migrating-from-nginx.md has what common snippets become";
+const NO_PERL: &str = "Perl is not supported; scripts in JavaScript run by \"js_content\" and \"js_set\", and \"map\" and \"rewrite\" do most of the rest";
 const OTHER_SCRIPTS: &str = "scripts run by \"js_content\", \"js_access\", \"js_set\" and filters: docs/scripting.md has all directives";
 const NAXSI: &str = "rules of naxsi are not read: \"modsecurity\" is a firewall with the rules of ModSecurity, and \"deny_request\" refuses requests by the value of a \"map\"";
 const SECLANG: &str = "rules of the firewall are the text of \"modsecurity_rules\" or stand in files of \"modsecurity_rules_file\"";

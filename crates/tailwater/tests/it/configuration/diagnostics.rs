@@ -77,7 +77,7 @@ http {
 tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this version of Tailwater, \"load_module\" has no effect in n.conf:1
     1 | load_module modules/ngx_http_perl_module.so;
       |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
+      = Perl is not supported; scripts in JavaScript run by \"js_content\" and \"js_set\", and \"map\" and \"rewrite\" do most of the rest
 tailwater: [emerg] directive \"geoip_org\" (ngx_http_geoip_module) is not supported by this version of Tailwater in n.conf:7
     7 |     geoip_org /a.dat;
       |     ^^^^^^^^^
@@ -305,7 +305,7 @@ fn common_slips_have_hints() {
         ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
         ("vhost_traffic_status_measure_status_codes all;", "status_zone"),
         ("auth_pam on;", "auth_request"),
-        ("location / { perl a::b; }", "scripts are not supported"),
+        ("location / { perl a::b; }", "Perl is not supported"),
         ("listen 127.0.0.1:2 quic;", ""),
     ] {
         let said = tested(&format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {text} }} }}"));
