@@ -81,7 +81,10 @@ const REASONS: &[(&str, &str)] = &[
         "proxy_cache_lock_age",
         "It expects that a waiting request is sent upstream while another response arrives. Here the waiting request receives that response as it arrives.",
     ),
-    ("proxy_cache_manager", "Its `keys_zone` of 16 KiB is too small here."),
+    (
+        "proxy_cache_manager",
+        "With `max_size=0`, nothing is kept here, not even until the cache manager looks (2 checks). A key takes less memory, so a `keys_zone` of 16 KiB has room for all entries of the test.",
+    ),
     (
         "proxy_cache_use_stale",
         "In nginx, the client connection waits for a background update. Here the update is a separate request, and several checks send the next request before it is done.",
