@@ -108,7 +108,7 @@ fn preread_sees_all_bytes_so_far_and_leaves_them_to_the_content() {
         &format!(
             "js_set $sizes main.sizes; js_var $kind none; map $kind $mapped {{ default other; a 'of a'; }} \
              server {{ listen 127.0.0.1:{{port}}; js_preread main.preread; return '$kind $mapped $sizes'; }} \
-             server {{ listen 127.0.0.1:{{port1}}; js_preread main.preread; proxy_pass {addr}; }} \
+             server {{ listen 127.0.0.1:{{port1}}; js_preread main.preread; proxy_half_close on; proxy_pass {addr}; }} \
              server {{ listen 127.0.0.1:{{port2}}; preread_buffer_size 10; js_preread main.preread; return full; }}"
         ),
     );
