@@ -8,68 +8,46 @@
 //! Keys of files are parsed in a pool, and kept until the files change. A signature takes some ten microseconds and is verified
 //! on the loop; decryption by an RSA key takes milliseconds, so it waits for its turn in a pool, as hashes of passwords do.
 
+mod check_token;
 mod claim_name;
 mod claim_requirement;
+mod evidence;
 mod key_source;
 mod operator;
+mod realm;
 mod revocation;
+mod settings;
 mod variables;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{
-    Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, Setting, Word, record,
-};
+use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_core::vars::SlotKind;
-use tw_disk::DiskError;
-use tw_log::Level;
-use tw_module_support::access_refusal::{self, credentials, try_later};
-use tw_module_support::block::{define, variable_name};
-use tw_module_support::cached_files::{NamedFile, RawNamedFile};
-use tw_module_support::required_values::{RawRequirement, Requirement};
-use tw_module_support::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
-use tw_phases::phases;
+use tw_module_support::cached_files::RawNamedFile;
+use tw_module_support::required_values::RawRequirement;
+use tw_module_support::turn_queue::{self, TurnQueue};
 use tw_request::config::location::Location;
-use tw_request::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_request::plan::{Phase, Plan};
 use tw_request::protocol::{Http, Resolve};
-use tw_request::request::Request;
-use tw_request::vars::{Template, VarDef, names_in};
+use tw_request::vars::VarDef;
 
+use self::check_token::InPreaccess;
 use self::claim_name::Nesting;
-use self::claim_requirement::{Check, ClaimRequirement, PatternCache, RawClaimRequirement};
-use self::key_source::{KeyFailure, KeyFiles, KeySource, RawKeySource};
-use self::revocation::{RevocationFiles, RevocationList};
-use self::variables::{TokenPart, TokenState};
-use crate::jose::{
-    self, ClaimPath, KeySet, SignatureCheck, Token, TokenError, TokenKind, VerifiedToken, append_value,
-};
+use self::claim_requirement::{PatternCache, RawClaimRequirement};
+use self::key_source::{KeyFiles, RawKeySource};
+use self::realm::RawRealm;
+use self::revocation::RevocationFiles;
+use self::settings::{AuthJwtState, Challenge, CheckPhase};
+use self::variables::{RawVariable, TokenPart};
+use crate::jose::{self, SignatureCheck, TokenKind};
+
+pub use self::settings::AuthJwt;
 
 const BLOCKS: u32 = HTTP | SERVER | LOCATION;
 const EVERYWHERE: u32 = BLOCKS | LIMIT_EXCEPT;
-
-/// Sets of keys, one of each source.
-type KeySets = Vec<Arc<KeySet>>;
-
-/// Phase in which tokens are checked (`auth_jwt_phase`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CheckPhase {
-    /// Also for subrequests, and whatever `satisfy` says.
-    Preaccess,
-    Access,
-}
-
-/// `WWW-Authenticate` of a refusal (`auth_jwt_www_authenticate`).
-#[derive(Clone)]
-enum Challenge {
-    /// The realm, and an error for an invalid token.
-    Standard,
-    Omitted,
-    Text(Arc<Template>),
-}
 
 /// Settings as written.
 #[derive(Default)]
@@ -92,72 +70,9 @@ pub struct Raw {
     variables: Vec<RawVariable>,
 }
 
-/// `auth_jwt` as written.
-struct RawRealm {
-    /// `None` for `off`.
-    realm: Option<Word>,
-    token: Option<Word>,
-}
-
-/// `auth_jwt_claim_set` or `auth_jwt_header_set` as written.
-struct RawVariable {
-    name: Word,
-    part: TokenPart,
-    path: ClaimPath,
-}
-
-/// Settings of one block.
-pub struct AuthJwt {
-    realm: Option<Arc<Realm>>,
-    kind: TokenKind,
-    keys: Arc<[KeySource]>,
-    key_cache: Duration,
-    leeway: Duration,
-    requirements: Arc<[Requirement]>,
-    claims: Arc<[Arc<ClaimRequirement>]>,
-    phase: CheckPhase,
-    signature: SignatureCheck,
-    /// `auth_jwt_validate_exp`
-    validate_exp: bool,
-    revoked_subs: Arc<[Arc<NamedFile>]>,
-    revoked_kids: Arc<[Arc<NamedFile>]>,
-    nesting: Option<Arc<Nesting>>,
-    challenge: Challenge,
-    shared: Arc<AuthJwtState>,
-}
-
-/// `auth_jwt`
-struct Realm {
-    /// `None` for `off`: a token is read for its variables only.
-    realm: Option<Template>,
-    /// Text that is the token; `None` for that of the `Authorization` field.
-    token: Option<Template>,
-}
-
-/// Content of files and responses that decide about a token.
-struct Evidence {
-    keys: KeySets,
-    revoked_subs: Vec<Arc<RevocationList>>,
-    revoked_kids: Vec<Arc<RevocationList>>,
-}
-
-/// State that all blocks of a configuration share.
-struct AuthJwtState {
-    files: KeyFiles,
-    revocation_lists: RevocationFiles,
-    patterns: PatternCache,
-    /// Turns of decryption by RSA keys.
-    turns: Arc<TurnQueue>,
-}
-
 impl TokenKind {
     const WORDS: &'static [(&'static str, Self)] =
         &[("signed", Self::Signed), ("encrypted", Self::Encrypted), ("nested", Self::Nested)];
-}
-
-impl CheckPhase {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("preaccess", Self::Preaccess), ("access", Self::Access)];
 }
 
 tw_base::limits! {
@@ -240,7 +155,7 @@ impl Settings<Http> for AuthJwt {
             }),
         record::new("auth_jwt_allow_nested", "[delimiter=text] [quote=text]", BLOCKS, Args::range(0, 2))
             .doc("Names of claims lead into objects: grants.access is the member access of the claim grants. A name that has the delimiter in it stands between quotes. Applies to auth_jwt_require_claim, auth_jwt_require_header, auth_jwt_claim_set with one name, $jwt_claim_… and $jwt_header_….")
-            .set(|raw, node, _| raw.nesting.set_with(node, read_nesting)),
+            .set(|raw, node, _| raw.nesting.set_with(node, Nesting::read)),
         record::flag("auth_jwt_validate_exp", EVERYWHERE)
             .default("on")
             .doc("Checks exp of a token, its end. With off, a token is good forever.")
@@ -293,15 +208,7 @@ impl Settings<Http> for AuthJwt {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         for variable in raw.variables {
-            let RawVariable { name, part, path } = variable;
-            let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
-                variables::read(r, part, |members, nesting| match (nesting, path.single()) {
-                    (Some(_), Some(name)) => append_value(claim_name::find(members, name, nesting), out),
-                    _ => path.append(members, out),
-                })
-            });
-            // The value is not cached, because the claims of an encrypted token are known later.
-            define(cx, &name, SlotKind::Volatile(compute), None)?;
+            variable.define(cx)?;
         }
         let realm = match raw.realm.take() {
             Some(written) => written.resolve(cx)?,
@@ -397,376 +304,4 @@ fn inherited<T: Clone>(outer: Option<&Arc<[T]>>, own: Vec<T>) -> Arc<[T]> {
         Some(outer) => outer.iter().cloned().chain(own).collect(),
         None => own.into(),
     }
-}
-
-/// Reads `[delimiter=text] [quote=text]`.
-fn read_nesting(node: &Node) -> Result<Nesting, ConfError> {
-    let mut nesting = Nesting::default();
-    for word in &node.args {
-        let (part, text) = match (word.param("delimiter"), word.param("quote")) {
-            (Some(text), _) => (&mut nesting.delimiter, text),
-            (_, Some(text)) => (&mut nesting.quote, text),
-            _ => return Err(node.invalid_parameter(word)),
-        };
-        let text = str::from_utf8(text).ok().filter(|text| !text.is_empty());
-        *part = text.ok_or_else(|| node.invalid_parameter(word))?.into();
-    }
-    if nesting.delimiter == nesting.quote {
-        return Err(node.error("has the same text as delimiter and as quote"));
-    }
-    Ok(nesting)
-}
-
-impl RawRealm {
-    fn read(node: &Node) -> Result<Self, ConfError> {
-        let realm = node.arg(0)?;
-        let token = match node.args.get(1) {
-            Some(word) => {
-                let value = word.param("token").filter(|value| value.len() > 1 && value.starts_with(b"$"));
-                let value = value.ok_or_else(|| node.invalid_parameter(word))?;
-                Some(Word { bytes: value.into(), ..word.clone() })
-            }
-            None => None,
-        };
-        Ok(Self { realm: Some(realm.clone()).filter(|realm| !realm.is("off")), token })
-    }
-
-    /// `None` for `off` without a token.
-    fn resolve(self, cx: &mut Resolve<'_>) -> Result<Option<Arc<Realm>>, ConfError> {
-        if let Some(token) = &self.token
-            && names_in(&token.bytes).any(|name| variables::are_of_token(&name))
-        {
-            let message = format!("the token cannot be in \"{token}\", which is read from the token");
-            return Err(ConfError::new(message).at(token.span));
-        }
-        let mut compile = |word: Option<Word>| word.map(|word| cx.template(&word)).transpose();
-        let realm = Realm { realm: compile(self.realm)?, token: compile(self.token)? };
-        Ok((realm.realm.is_some() || realm.token.is_some()).then(|| Arc::new(realm)))
-    }
-}
-
-impl RawVariable {
-    fn read(node: &Node, part: TokenPart) -> Result<Self, ConfError> {
-        let name = node.arg(0)?;
-        variable_name(node, name)?;
-        let path = node.args.iter().skip(1).map(|word| word.lossy().into());
-        Ok(Self { name: name.clone(), part, path: ClaimPath::new(path) })
-    }
-}
-
-impl Realm {
-    /// Returns `true` if a token is read for its variables only.
-    fn is_off(&self) -> bool {
-        self.realm.is_none()
-    }
-
-    /// Token of a request; `None` if there is none.
-    fn token(&self, r: &Request) -> Option<Vec<u8>> {
-        match &self.token {
-            Some(token) => Some(token.value(r)).filter(|token| !token.is_empty()),
-            None => bearer_token(r).map(<[u8]>::to_vec),
-        }
-    }
-}
-
-/// Bearer token of a request (RFC 6750 section 2.1).
-fn bearer_token(r: &Request) -> Option<&[u8]> {
-    let (scheme, token) = credentials(r)?.split_at_checked(b"Bearer ".len())?;
-    let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
-}
-
-/// Handler of the preaccess phase: a valid token ends no phase, because that of the limits is the same one.
-struct InPreaccess(Arc<AuthJwt>);
-
-impl Handler for InPreaccess {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let pass = |outcome| match outcome {
-            Outcome::PhaseDone => Outcome::Pass,
-            other => other,
-        };
-        match self.0.handle(r) {
-            Step::Now(outcome) => Step::Now(pass(outcome)),
-            Step::Wait(outcome) => Step::Wait(Box::pin(async move { pass(outcome.await) })),
-        }
-    }
-}
-
-impl Handler for AuthJwt {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let Some(Realm { realm: Some(realm), .. }) = self.realm.as_deref() else { return Step::PASS };
-        let realm = realm.value(r);
-        if realm == b"off" {
-            return Step::PASS;
-        }
-        let Some(text) = self.realm.as_ref().and_then(|realm| realm.token(r)) else {
-            r.log(Level::Info, format_args!("no token was provided for JWT authentication"));
-            TokenState::Refused.store(r);
-            return Step::Now(self.challenge(r, &realm, ""));
-        };
-        let token = match Token::parse(&text, self.kind, self.signature) {
-            Ok(token) => token,
-            Err(error) => return Step::Now(self.refuse(r, &realm, &error)),
-        };
-        TokenState::Unverified.store(r);
-        let evidence = match self.evidence_now(r, &token) {
-            Some(evidence) if !token.is_costly() => {
-                let verified = token.verify(evidence.keys.iter().map(|keys| &**keys));
-                return match self.decide(r, &realm, verified, &evidence) {
-                    Ok(outcome) => Step::Now(outcome),
-                    Err(pattern) => {
-                        Step::Wait(Box::pin(async move { self.compile_and_check(r, &realm, pattern).await }))
-                    }
-                };
-            }
-            evidence => evidence,
-        };
-        Step::Wait(Box::pin(async move {
-            let (verified, evidence) = match self.verify(r, token, evidence).await {
-                Ok(verified) => verified,
-                Err(outcome) => {
-                    TokenState::Refused.store(r);
-                    return outcome;
-                }
-            };
-            match self.decide(r, &realm, verified, &evidence) {
-                Ok(outcome) => outcome,
-                Err(pattern) => self.compile_and_check(r, &realm, pattern).await,
-            }
-        }))
-    }
-}
-
-/// Regular expression that has to be compiled before a token is checked.
-struct UncompiledPattern(Box<str>);
-
-impl AuthJwt {
-    /// All keys and lists, if none of them has to be waited for.
-    fn evidence_now(&self, r: &Request, token: &Token) -> Option<Evidence> {
-        let state = &*self.shared;
-        let keys = match token.needs_keys() {
-            true if self.keys.is_empty() => return None,
-            true => {
-                let keys = self.keys.iter().map(|source| source.keys_now(r, &state.files, self.key_cache));
-                keys.collect::<Option<_>>()?
-            }
-            false => Vec::new(),
-        };
-        let lists = |files: &[Arc<NamedFile>]| {
-            files
-                .iter()
-                .map(|file| revocation::list_now(r, &state.revocation_lists, file))
-                .collect::<Option<_>>()
-        };
-        Some(Evidence {
-            keys,
-            revoked_subs: lists(&self.revoked_subs)?,
-            revoked_kids: lists(&self.revoked_kids)?,
-        })
-    }
-
-    /// Verifies a token, once its keys are there. Errors are failures of this server.
-    async fn verify(
-        &self,
-        r: &mut Request,
-        token: Token,
-        evidence: Option<Evidence>,
-    ) -> Result<(Result<VerifiedToken, TokenError>, Evidence), Outcome> {
-        let evidence = match evidence {
-            Some(evidence) => evidence,
-            None => self.load_evidence(r, &token).await?,
-        };
-        if !token.is_costly() {
-            return Ok((token.verify(evidence.keys.iter().map(|keys| &**keys)), evidence));
-        }
-        let Ok(mut place) = self.shared.turns.enter(ClientKey::of(r.client_addr())) else {
-            return Err(try_later(r, format_args!("too many tokens wait to be decrypted")));
-        };
-        match wait_for_turn(r, &mut place, turn_queue::WAIT_MAX).await {
-            Ok(()) => {}
-            Err(TurnWait::TooLong) => {
-                return Err(try_later(r, format_args!("a token waited too long to be decrypted")));
-            }
-            Err(TurnWait::Gone(gone)) => return Err(phases::client_closed(r, &gone)),
-        }
-        let Some(disk) = r.disk().cloned() else { return Err(Outcome::Status(500)) };
-        // The turn ends with the work, not with a client that goes away.
-        let work = move || {
-            let _turn = place;
-            (token.verify(evidence.keys.iter().map(|keys| &**keys)), evidence)
-        };
-        disk.pool().run(&mut r.costs.account, work).await.map_err(|error| match error {
-            DiskError::QueueFull { .. } => try_later(r, format_args!("a token was not decrypted: {error}")),
-            error => {
-                r.log(Level::Error, format_args!("a token was not decrypted: {error}"));
-                Outcome::Status(500)
-            }
-        })
-    }
-
-    async fn load_evidence(&self, r: &mut Request, token: &Token) -> Result<Evidence, Outcome> {
-        let mut keys = Vec::new();
-        if token.needs_keys() {
-            if self.keys.is_empty() {
-                r.log(
-                    Level::Error,
-                    format_args!(
-                        "\"auth_jwt\" has neither \"auth_jwt_key_file\" nor \"auth_jwt_key_request\""
-                    ),
-                );
-                return Err(Outcome::Status(500));
-            }
-            for source in &*self.keys {
-                let set = source.keys(r, &self.shared.files, self.key_cache).await;
-                keys.push(set.map_err(|failure| unavailable(r, &failure))?);
-            }
-        }
-        let revoked_subs = self.load_lists(r, &self.revoked_subs).await?;
-        let revoked_kids = self.load_lists(r, &self.revoked_kids).await?;
-        Ok(Evidence { keys, revoked_subs, revoked_kids })
-    }
-
-    async fn load_lists(
-        &self,
-        r: &mut Request,
-        files: &[Arc<NamedFile>],
-    ) -> Result<Vec<Arc<RevocationList>>, Outcome> {
-        let mut lists = Vec::with_capacity(files.len());
-        for file in files {
-            let list = revocation::list(r, &self.shared.revocation_lists, file).await;
-            lists.push(list.map_err(|failure| unavailable(r, &failure))?);
-        }
-        Ok(lists)
-    }
-
-    /// Decides about a token whose signature was checked.
-    fn decide(
-        &self,
-        r: &mut Request,
-        realm: &[u8],
-        verified: Result<VerifiedToken, TokenError>,
-        evidence: &Evidence,
-    ) -> Result<Outcome, UncompiledPattern> {
-        let checked = verified.and_then(|token| {
-            let now = tw_rt::clock::unix();
-            match self.validate_exp {
-                true => token.check_times(now, self.leeway)?,
-                false => token.check_start(now, self.leeway)?,
-            }
-            evidence.check(&token)?;
-            Ok(token)
-        });
-        match checked {
-            Ok(token) => TokenState::Verified(token).store(r),
-            Err(error) => return Ok(self.refuse(r, realm, &error)),
-        }
-        self.check_requirements(r, realm)
-    }
-
-    /// Checks what the configuration requires of a verified token.
-    fn check_requirements(&self, r: &mut Request, realm: &[u8]) -> Result<Outcome, UncompiledPattern> {
-        let state = r.extensions.get::<TokenState>();
-        let Some(TokenState::Verified(token)) = state.as_deref() else { return Ok(Outcome::Status(500)) };
-        for claim in &*self.claims {
-            match claim.check(r, token, self.nesting.as_deref(), self.leeway, &self.shared.patterns) {
-                Check::Met => {}
-                Check::Uncompiled(pattern) => return Err(UncompiledPattern(pattern)),
-                Check::Unmet(unmet) => {
-                    let shown = claim.shown();
-                    r.log(Level::Error, format_args!("JWT validation failed: {shown} is not met: {unmet}"));
-                    return Ok(self.challenge(r, realm, ", error=\"invalid_token\""));
-                }
-            }
-        }
-        let unmet = self.requirements.iter().find(|requirement| !requirement.is_met(r));
-        let Some(status) = unmet.map(|unmet| unmet.status) else { return Ok(Outcome::PhaseDone) };
-        r.log(
-            Level::Error,
-            format_args!("JWT validation failed: a value of \"auth_jwt_require\" is missing"),
-        );
-        Ok(match status {
-            401 => self.challenge(r, realm, ", error=\"invalid_token\""),
-            status => Outcome::Status(status),
-        })
-    }
-
-    /// Compiles a pattern in a pool, and checks the requirements again; others may have patterns, too.
-    async fn compile_and_check(&self, r: &mut Request, realm: &[u8], pattern: UncompiledPattern) -> Outcome {
-        let mut uncompiled = pattern;
-        // Variables may have another value each time, or other requests may use all places: this has an end.
-        for _ in &*self.claims {
-            let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-            let UncompiledPattern(pattern) = uncompiled;
-            let text = pattern.clone();
-            let compiled =
-                disk.pool().run(&mut r.costs.account, move || claim_requirement::compile(&text)).await;
-            match compiled {
-                Ok(compiled) => self.shared.patterns.put(pattern, compiled),
-                Err(error @ DiskError::QueueFull { .. }) => {
-                    return try_later(r, format_args!("a regular expression was not compiled: {error}"));
-                }
-                Err(error) => {
-                    r.log(Level::Error, format_args!("a regular expression was not compiled: {error}"));
-                    return Outcome::Status(500);
-                }
-            }
-            match self.check_requirements(r, realm) {
-                Ok(outcome) => return outcome,
-                Err(another) => uncompiled = another,
-            }
-        }
-        try_later(r, format_args!("too many regular expressions of \"auth_jwt_require_claim\" are in use"))
-    }
-
-    /// Refuses an invalid token.
-    fn refuse(&self, r: &mut Request, realm: &[u8], error: &TokenError) -> Outcome {
-        r.log(Level::Error, format_args!("JWT validation failed: {error}"));
-        TokenState::Refused.store(r);
-        self.challenge(r, realm, ", error=\"invalid_token\"")
-    }
-
-    /// Asks for a token (RFC 6750 section 3).
-    fn challenge(&self, r: &mut Request, realm: &[u8], error: &str) -> Outcome {
-        let challenge = match &self.challenge {
-            Challenge::Standard => [b"Bearer realm=\"", realm, b"\"", error.as_bytes()].concat(),
-            Challenge::Text(text) => text.value(r),
-            Challenge::Omitted => Vec::new(),
-        };
-        access_refusal::challenge(r, challenge)
-    }
-}
-
-impl Evidence {
-    /// Checks that a token is not revoked.
-    fn check(&self, token: &VerifiedToken) -> Result<(), TokenError> {
-        if !self.revoked_subs.is_empty()
-            && let Some(sub) = token.claims().get("sub")
-        {
-            // A number is no valid sub, but its text may be in a list.
-            let mut text = Vec::new();
-            append_value(Some(sub), &mut text);
-            let is_revoked = |sub| self.revoked_subs.iter().any(|list| list.has(sub));
-            if str::from_utf8(&text).is_ok_and(is_revoked) {
-                return Err(TokenError::Revoked("sub"));
-            }
-        }
-        if !self.revoked_kids.is_empty() {
-            let kid =
-                token.signed_header().get("kid").and_then(|kid| kid.as_str()).filter(|kid| !kid.is_empty());
-            let kid = kid.ok_or(TokenError::NoKeyName)?;
-            if self.revoked_kids.iter().any(|list| list.has(kid)) {
-                return Err(TokenError::Revoked("kid"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Keys or lists cannot be had.
-fn unavailable(r: &mut Request, failure: &KeyFailure) -> Outcome {
-    if failure.is_passing() {
-        return try_later(r, format_args!("{failure}"));
-    }
-    r.log(Level::Error, format_args!("{failure}"));
-    Outcome::Status(500)
 }

@@ -1,6 +1,7 @@
 //! Names of claims and of parameters of the header: plain, nested (`auth_jwt_allow_nested`), and paths such as `.groups[0].name`.
 
 use serde_json::{Map, Value as Json};
+use tw_conf::{ConfError, Node};
 
 /// Name of a value in a token.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +31,26 @@ pub(super) struct Nesting {
 impl Default for Nesting {
     fn default() -> Self {
         Self { delimiter: ".".into(), quote: "\"".into() }
+    }
+}
+
+impl Nesting {
+    /// Reads `[delimiter=text] [quote=text]`.
+    pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
+        let mut nesting = Self::default();
+        for word in &node.args {
+            let (part, text) = match (word.param("delimiter"), word.param("quote")) {
+                (Some(text), _) => (&mut nesting.delimiter, text),
+                (_, Some(text)) => (&mut nesting.quote, text),
+                _ => return Err(node.invalid_parameter(word)),
+            };
+            let text = str::from_utf8(text).ok().filter(|text| !text.is_empty());
+            *part = text.ok_or_else(|| node.invalid_parameter(word))?.into();
+        }
+        if nesting.delimiter == nesting.quote {
+            return Err(node.error("has the same text as delimiter and as quote"));
+        }
+        Ok(nesting)
     }
 }
 

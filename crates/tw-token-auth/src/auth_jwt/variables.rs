@@ -4,16 +4,22 @@
 // DIFF(nginx): From the access phase on, a token that was not found valid has none.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
+use tw_conf::{ConfError, Node, Word};
+use tw_core::vars::SlotKind;
+use tw_module_support::block::{define, variable_name};
 use tw_request::config::location::Satisfy;
 use tw_request::plan::{Handler, Step};
+use tw_request::protocol::Resolve;
 use tw_request::request::Request;
 use tw_request::vars::{Value, VarDef};
 
 use super::claim_name::{self, Nesting};
-use super::{AuthJwt, Realm};
-use crate::jose::{UnverifiedToken, VerifiedToken, append_value};
+use super::realm::Realm;
+use super::settings::AuthJwt;
+use crate::jose::{ClaimPath, UnverifiedToken, VerifiedToken, append_value};
 
 const CLAIM: &str = "jwt_claim_";
 const HEADER: &str = "jwt_header_";
@@ -44,6 +50,13 @@ pub(super) const VARIABLES: &[VarDef] = &[
     VarDef::one("jwt_nowtime", now, "Seconds since 1970, to compare claims with (auth_jwt_require_claim)."),
 ];
 
+/// `auth_jwt_claim_set` or `auth_jwt_header_set` as written.
+pub(super) struct RawVariable {
+    name: Word,
+    part: TokenPart,
+    path: ClaimPath,
+}
+
 /// Part of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenPart {
@@ -58,6 +71,27 @@ pub(super) enum TokenState {
     Refused,
     /// Being verified: what it says names its keys.
     Unverified,
+}
+
+impl RawVariable {
+    pub(super) fn read(node: &Node, part: TokenPart) -> Result<Self, ConfError> {
+        let name = node.arg(0)?;
+        variable_name(node, name)?;
+        let path = node.args.iter().skip(1).map(|word| word.lossy().into());
+        Ok(Self { name: name.clone(), part, path: ClaimPath::new(path) })
+    }
+
+    /// Defines the variable. Its value is not cached, because the claims of an encrypted token are known later.
+    pub(super) fn define(self, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        let Self { name, part, path } = self;
+        let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
+            read(r, part, |members, nesting| match (nesting, path.single()) {
+                (Some(_), Some(name)) => append_value(claim_name::find(members, name, nesting), out),
+                _ => path.append(members, out),
+            })
+        });
+        define(cx, &name, SlotKind::Volatile(compute), None)
+    }
 }
 
 impl TokenState {
