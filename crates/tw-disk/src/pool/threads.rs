@@ -1,6 +1,6 @@
 //! Threads of a pool: how many there are, and which may be started.
 
-use super::State;
+use super::shared::State;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
