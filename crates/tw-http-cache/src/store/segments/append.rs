@@ -24,7 +24,8 @@ use tw_cache::{Commit, Key, Move, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, DiskError, JobClass, JobSource, WriteBack};
 
 use super::lease::LeasedBytes;
-use super::{OpenSegment, SegmentStore, no_room};
+use super::open_segment::OpenSegment;
+use super::{SegmentStore, no_room};
 use crate::store::context::AppendTarget;
 use crate::time::seconds;
 

@@ -28,7 +28,9 @@ use tw_disk::{
 use tw_log::Text;
 
 use super::lease::SlotLease;
-use super::{OpenSegment, OpenedSegment, Segment, SegmentStore, no_room, read_up_to};
+use super::open_segment::{OpenSegment, OpenedSegment, read_up_to};
+use super::segment_list::Segment;
+use super::{SegmentStore, no_room};
 use crate::cache_path::CachePath;
 use crate::cache_path::device_format::objection;
 

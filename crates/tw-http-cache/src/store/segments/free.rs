@@ -7,8 +7,9 @@ use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, SegmentRow};
 use tw_cache::{Progress, RemovedEntry, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 
+use super::SegmentStore;
 use super::append::{Record, RecordPermit};
-use super::{OpenedSegment, SegmentStore};
+use super::open_segment::OpenedSegment;
 use crate::store::context::AppendTarget;
 use crate::time::seconds;
 

@@ -3,7 +3,8 @@
 use tw_cache::segment::{BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentRow, decode_table, scan};
 use tw_disk::{Account, Disk, DiskError};
 
-use super::{OpenSegment, OpenedSegment, SegmentStore, is_body_whole};
+use super::open_segment::{OpenSegment, OpenedSegment};
+use super::{SegmentStore, is_body_whole};
 use crate::store::EntryRead;
 use crate::store::place::RecordPlace;
 
