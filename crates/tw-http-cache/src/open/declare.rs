@@ -8,6 +8,7 @@ use tw_fleet::find_fleet;
 
 use crate::cache_path::{CachePath, MemberPath, RawCachePath, device};
 use crate::members::Members;
+use crate::store::Store;
 use crate::store::files::temp_file::WRITE_BACK_SIZE;
 use crate::zone::{Cache, CacheZone, Caches};
 use tw_request::protocol::Resolve;
@@ -57,7 +58,7 @@ impl Cache {
         let previous = cx.previous::<Self>(&name);
         let is_other_store = |before: &Self| {
             before.place.is_where(&place)
-                && (!before.zone.store.is_of(place.store)
+                && (!before.zone.store.suits(&place)
                     || place.members.is_empty() && before.place.device != place.device)
         };
         if previous.iter().flat_map(|before| before.parts()).any(is_other_store) {

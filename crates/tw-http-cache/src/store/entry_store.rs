@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tw_cache::format::Meta;
 use tw_cache::{
-    Commit, EvictionTarget, Index, IndexEntry, Key, LoadedEntry, Progress, RecordSnapshot, RemovalState,
-    RemovedEntry, SNAPSHOT_BLOCK_SIZE, ScanCursor, SegmentAddress,
+    Commit, EvictionTarget, Index, IndexEntry, Key, LoadedEntry, Progress, RecordSnapshot,
+    RecordSnapshotWriter, RemovalState, RemovedEntry, SNAPSHOT_BLOCK_SIZE, ScanCursor, SegmentAddress,
 };
 use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource, OpenOptions};
 
@@ -53,21 +53,6 @@ impl EntryStore {
     /// Number of files that were removed, or are about to be.
     pub(crate) fn removals(&self) -> u64 {
         self.files.removals()
-    }
-
-    /// Returns true if small responses become records.
-    pub(crate) fn has_records(&self) -> bool {
-        self.segments.is_some()
-    }
-
-    /// Returns true if a lookup can find each entry on the disk by its key; what is in records, only the index knows.
-    pub(crate) fn finds_all_by_key(&self) -> bool {
-        !self.has_records()
-    }
-
-    /// Returns true if this is the kind of store that `setting` names.
-    pub(crate) fn is_of(&self, setting: CacheStore) -> bool {
-        self.has_records() == (setting != CacheStore::Files)
     }
 
     /// Takes over the settings of a new configuration.
@@ -125,7 +110,7 @@ impl EntryStore {
     /// Waits until records that were among the first `removals` entries to leave the index are removed, for [`REMOVALS_WAIT`] at
     /// most. Returns what is left of them.
     pub(crate) async fn wait_for_removals(&self, index: &Index, removals: u64) -> RemovalState {
-        if !self.has_records() {
+        if self.finds_by_key() {
             return RemovalState::Nothing;
         }
         let until = tw_rt::clock::now() + REMOVALS_WAIT;
@@ -210,7 +195,7 @@ impl EntryStore {
 
     /// Returns true if a segment is freed next, when no file could be evicted.
     pub(crate) fn frees_segment(&self, index: &Index, excess: u64) -> bool {
-        self.has_records() && (excess > 0 || index.has_too_many_records())
+        self.segments.is_some() && (excess > 0 || index.has_too_many_records())
     }
 
     /// Frees the oldest segment, as [`SegmentStore::free_oldest`] does.
@@ -256,7 +241,7 @@ impl EntryStore {
 
     /// Looks for the snapshot of the records at `path`.
     pub(crate) async fn find_record_snapshot(&self, disk: &Disk, path: &CStr) -> FoundRecordSnapshot {
-        if !self.has_records() {
+        if self.finds_by_key() {
             return FoundRecordSnapshot::Missing;
         }
         let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
@@ -317,7 +302,7 @@ impl EntryStore {
     /// Makes entries compact that nothing keeps from it any more.
     pub(crate) async fn pack(&self, index: &Index) {
         let mut cursor = ScanCursor::default();
-        while self.has_records() && index.pack(&mut cursor) == Progress::More {
+        while self.segments.is_some() && index.pack(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
         }
     }
@@ -359,6 +344,21 @@ impl Store for EntryStore {
     type Place = StoredAt;
     type Writer<'a> = StoreWriter<'a>;
     type Scan = StoreScan;
+
+    fn suits(&self, place: &CachePath) -> bool {
+        match &self.segments {
+            Some(segments) => segments.suits(place),
+            None => self.files.suits(place),
+        }
+    }
+
+    fn finds_by_key(&self) -> bool {
+        self.files.finds_by_key() && self.segments.as_ref().is_none_or(Store::finds_by_key)
+    }
+
+    fn begin_snapshot(&self, now: u32, stamp: u32) -> Option<RecordSnapshotWriter> {
+        self.segments.as_ref().and_then(|segments| segments.begin_snapshot(now, stamp))
+    }
 
     fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> StoreWriter<'a> {
         StoreWriter::new(self, cx, entry)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
 use tw_cache::format::Meta;
-use tw_cache::{Commit, Key, LoadOutcome, LoadedEntry, RemovedEntry, StoredEntry};
+use tw_cache::{Commit, Key, LoadOutcome, LoadedEntry, RecordSnapshotWriter, RemovedEntry, StoredEntry};
 use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, OpenOptions};
 
 use super::commit::CommitWaiters;
@@ -21,6 +21,7 @@ use super::{
     AdmissionOutcome, CommitOutcome, DiskEntry, DiskFile, EntryRead, HeadWrite, NewEntry, NewHead, ReadEntry,
     ScanPart, Store,
 };
+use crate::cache_path::{CachePath, CacheStore};
 use crate::time::seconds;
 use file_head::NoEntry;
 use put_queue::PutQueue;
@@ -136,6 +137,18 @@ impl Store for FileStore {
     type Place = FilePlace;
     type Writer<'a> = FileWriter<'a>;
     type Scan = FileScan;
+
+    fn suits(&self, place: &CachePath) -> bool {
+        place.store == CacheStore::Files
+    }
+
+    fn finds_by_key(&self) -> bool {
+        true
+    }
+
+    fn begin_snapshot(&self, _now: u32, _stamp: u32) -> Option<RecordSnapshotWriter> {
+        None
+    }
 
     fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> FileWriter<'a> {
         FileWriter::new(self, cx, entry)

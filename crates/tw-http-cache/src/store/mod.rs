@@ -25,9 +25,10 @@ use std::ffi::CString;
 use bytes::Bytes;
 use tw_cache::format::{BodySums, FormatError, Meta};
 use tw_cache::segment::{RecordPrefix, SegmentError, SegmentRow};
-use tw_cache::{Claim, Commit, Key, RemovedEntry, SegmentAddress};
+use tw_cache::{Claim, Commit, Key, RecordSnapshotWriter, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, DiskError, File};
 
+use crate::cache_path::CachePath;
 use context::StoreContext;
 use place::ValidatedFile;
 
@@ -48,6 +49,16 @@ pub(crate) trait Store {
         Self: 'a;
     /// Progress of a scan.
     type Scan: Default;
+
+    /// Returns true if this is the store that the settings of `place` name.
+    fn suits(&self, place: &CachePath) -> bool;
+
+    /// Returns true if each entry can be found on the disk by its key. Otherwise only the index knows where some are: a lookup
+    /// waits until a scan or a snapshot has restored it, and a purge waits until what it has removed cannot come back.
+    fn finds_by_key(&self) -> bool;
+
+    /// Begins a snapshot of the places that only the index knows; `None` if there are none.
+    fn begin_snapshot(&self, now: u32, stamp: u32) -> Option<RecordSnapshotWriter>;
 
     /// Begins an entry. Nothing is on the disk before the first write or the commit.
     fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> Self::Writer<'a>;

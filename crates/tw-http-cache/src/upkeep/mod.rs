@@ -108,7 +108,7 @@ async fn manage(manager: CacheMaintenance) {
             are_restored = are_restored || manager.restore_records(held).await;
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
-            if manager.cache.zone.store.finds_all_by_key() {
+            if manager.cache.zone.store.finds_by_key() {
                 // Misses search the disk.
                 break;
             }

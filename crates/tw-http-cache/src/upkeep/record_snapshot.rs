@@ -67,10 +67,8 @@ impl CacheMaintenance {
     pub(crate) async fn write_record_snapshot(
         &self,
         held: &ZoneIndex,
-        now: u32,
-        stamp: u32,
+        mut writer: RecordSnapshotWriter,
     ) -> Result<(), DiskError> {
-        let mut writer = RecordSnapshotWriter::new(now, stamp);
         self.write_parts(&self.cache.place.record_snapshot_path(), || writer.step(&held.index)).await
     }
 }

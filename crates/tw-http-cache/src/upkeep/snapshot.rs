@@ -16,7 +16,7 @@ use tw_log::{Level, Text};
 use super::CacheMaintenance;
 use crate::store::context::ZoneIndex;
 use crate::store::files::temp_file::FillFile;
-use crate::store::{DiskEntry, DiskFile};
+use crate::store::{DiskEntry, DiskFile, Store};
 use crate::time::seconds;
 
 /// Name of the file in the directory of the cache.
@@ -193,8 +193,8 @@ impl CacheMaintenance {
         // Two snapshots are not made in the same millisecond.
         let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
         let now = seconds(clock.secs);
-        if self.cache.zone.store.has_records() {
-            self.write_record_snapshot(held, now, stamp).await?;
+        if let Some(records) = self.cache.zone.store.begin_snapshot(now, stamp) {
+            self.write_record_snapshot(held, records).await?;
         }
         let mut writer = SnapshotWriter::new(now, stamp);
         self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await?;

@@ -233,7 +233,7 @@ impl CacheZone {
             counts: ZoneCounters::default(),
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
-            is_restored: AtomicBool::new(store.finds_all_by_key()),
+            is_restored: AtomicBool::new(store.finds_by_key()),
             restored: Notify::new(),
             record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),

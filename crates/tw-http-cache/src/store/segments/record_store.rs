@@ -2,12 +2,13 @@
 
 use tw_cache::format::Meta;
 use tw_cache::segment::REMOVED_MARK;
-use tw_cache::{Commit, RemovedEntry, StoredEntry};
+use tw_cache::{Commit, RecordSnapshotWriter, RemovedEntry, StoredEntry};
 use tw_disk::{Account, DiskError, Durable};
 
 use super::SegmentStore;
 use super::scan::SegmentScan;
 use super::writer::RecordWriter;
+use crate::cache_path::{CachePath, CacheStore};
 use crate::store::context::StoreContext;
 use crate::store::encoding::valid_until;
 use crate::store::place::{RecordPlace, ValidatedFile};
@@ -23,6 +24,18 @@ impl Store for SegmentStore {
     type Place = RecordPlace;
     type Writer<'a> = RecordWriter<'a>;
     type Scan = SegmentScan;
+
+    fn suits(&self, place: &CachePath) -> bool {
+        matches!(place.store, CacheStore::Log(_))
+    }
+
+    fn finds_by_key(&self) -> bool {
+        false
+    }
+
+    fn begin_snapshot(&self, now: u32, stamp: u32) -> Option<RecordSnapshotWriter> {
+        Some(RecordSnapshotWriter::new(now, stamp))
+    }
 
     fn begin<'a>(&'a self, cx: StoreContext<'a>, entry: NewEntry) -> RecordWriter<'a> {
         RecordWriter::new(self, cx, entry)
