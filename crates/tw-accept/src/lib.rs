@@ -33,6 +33,11 @@ tw_base::limits! {
     /// Limits of connections; those of TLS settings are [`tw_tls_settings::LIMITS`].
     pub const LIMITS;
 
+    section "connections and loops";
+    use listen::LIMITS;
     use proxy_protocol::LIMITS;
     use handshake_budget::LIMITS;
+
+    section "HTTP/3";
+    use quic::LIMITS;
 }

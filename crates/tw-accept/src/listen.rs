@@ -18,7 +18,7 @@ use tw_tls_settings::Ssl;
 
 tw_base::limits! {
     /// Limits of listening sockets.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Connections of one address that wait to be accepted.
     parameter "listen", "backlog=", "511", "the kernel makes the client try again";

@@ -21,4 +21,5 @@ mod log;
 pub use endpoints::{AddressSettings, QuicEndpoints};
 pub use handshake::accept;
 pub use host_key::HostKey;
-pub use log::{ConnectionLog, LIMITS, QuicLog};
+pub(crate) use log::LIMITS;
+pub use log::{ConnectionLog, QuicLog};

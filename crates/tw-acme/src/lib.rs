@@ -59,6 +59,7 @@ tw_base::limits! {
     /// Limits of everything here that an authority or a configuration can fill.
     pub const LIMITS;
 
+    section "TLS";
     use http_client::LIMITS;
     use order::LIMITS;
     use client::LIMITS;

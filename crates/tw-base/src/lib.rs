@@ -25,3 +25,11 @@ pub use limit::Limit;
 pub use prefixed_name::PrefixedName;
 pub use rng::Rng;
 pub use slab::Slab;
+
+limits! {
+    /// Limits of the process.
+    pub const LIMITS;
+
+    section "connections and loops";
+    use memory::LIMITS;
+}

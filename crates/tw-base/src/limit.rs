@@ -1,12 +1,15 @@
 //! A limit as a record: what is bounded, by what, and what happens then. `docs/limits.md` is made of these.
 //!
-//! A record stands beside the code that keeps the limit, in a list called `LIMITS`, which [`limits!`](crate::limits) makes.
+//! A record stands beside the code that keeps the limit, in a list called `LIMITS`, which [`limits!`](crate::limits) makes. A crate joins the lists
+//! of its files in its `lib.rs` and says there which section of the document they belong to. A module needs no section: its name is one.
 
 use crate::PrefixedName;
 
 /// Limit of one loop, queue or buffer that a peer, a disk or a configuration can fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
+    /// Section of `docs/limits.md`; empty for a limit of a module.
+    pub section: &'static str,
     /// Limited quantity, as a noun: `Bytes of a request body`. Lines of a text, which ends at the first empty one.
     pub what: &'static [&'static str],
     /// Source of its value.
@@ -68,47 +71,48 @@ impl Limit {
 /// ```
 /// The documentation of an item is the limited quantity; what follows an empty line is for readers of the code. The units are `bytes`,
 /// `count`, `time` (a `Duration`), and of numbers `secs`, `millis`, `micros` and `nanos`. The text behind is the consequence. A constant of
-/// another module is `constant UNIT path::NAME, "consequence";`, and `use module::LIMITS;` takes over a list.
+/// another module is `constant UNIT path::NAME, "consequence";`, and `use module::LIMITS;` takes over a list. What follows
+/// `section "DNS";` belongs to that section, except records of a list that have one already.
 #[macro_export]
 macro_rules! limits {
     ($(#[$doc:meta])* $vis:vis const $list:ident; $($items:tt)*) => {
-        $crate::limits!(@next [$(#[$doc])* $vis $list] [] $($items)*);
+        $crate::limits!(@next [$(#[$doc])* $vis $list] "", [] $($items)*);
     };
-    (@next [$(#[$doc:meta])* $vis:vis $list:ident] [$($part:expr,)*]) => {
+    (@next [$(#[$doc:meta])* $vis:vis $list:ident] $section:literal, [$($part:expr,)*]) => {
         $(#[$doc])*
         $vis const $list: &[$crate::Limit] = {
-            const PARTS: &[&[$crate::Limit]] = &[$($part,)*];
+            const PARTS: &[(&str, &[$crate::Limit])] = &[$($part,)*];
             const COUNT: usize = $crate::limit::count(PARTS);
             const ALL: [$crate::Limit; COUNT] = $crate::limit::join(PARTS);
             &ALL
         };
     };
-    (@next $head:tt [$($part:expr,)*] use $list:path; $($rest:tt)*) => {
-        $crate::limits!(@next $head [$($part,)* $list,] $($rest)*);
+    (@next $head:tt $before:literal, $parts:tt section $section:literal; $($rest:tt)*) => {
+        $crate::limits!(@next $head $section, $parts $($rest)*);
     };
-    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ directive $name:expr, $then:expr; $($rest:tt)*) => {
-        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
-            what: &[$($what),+], bound: $crate::limit::Bound::Directive($name), then: $then,
-        }],] $($rest)*);
+    (@next $head:tt $section:literal, [$($part:expr,)*] use $list:path; $($rest:tt)*) => {
+        $crate::limits!(@next $head $section, [$($part,)* ($section, $list),] $($rest)*);
     };
-    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ parameter $name:expr, $parameter:expr, $default:expr, $then:expr;
+    (@next $head:tt $section:literal, $parts:tt $(#[doc = $what:literal])+ directive $name:expr, $then:expr; $($rest:tt)*) => {
+        $crate::limits!(@record $head $section, $parts [$($what),+] $crate::limit::Bound::Directive($name), $then; $($rest)*);
+    };
+    (@next $head:tt $section:literal, $parts:tt $(#[doc = $what:literal])+ parameter $name:expr, $parameter:expr, $default:expr, $then:expr;
         $($rest:tt)*) => {
-        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
-            what: &[$($what),+], bound: $crate::limit::Bound::Parameter($name, $parameter, $default), then: $then,
-        }],] $($rest)*);
+        $crate::limits!(@record $head $section, $parts [$($what),+] $crate::limit::Bound::Parameter($name, $parameter, $default), $then; $($rest)*);
     };
-    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ constant $unit:ident $name:path, $then:expr; $($rest:tt)*) => {
-        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
-            what: &[$($what),+], bound: $crate::limits!(@bound $unit $name), then: $then,
-        }],] $($rest)*);
+    (@next $head:tt $section:literal, $parts:tt $(#[doc = $what:literal])+ constant $unit:ident $name:path, $then:expr; $($rest:tt)*) => {
+        $crate::limits!(@record $head $section, $parts [$($what),+] $crate::limits!(@bound $unit $name), $then; $($rest)*);
     };
-    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ $vis:vis const $name:ident: $type:ty = $value:expr, $unit:ident, $then:expr;
-        $($rest:tt)*) => {
+    (@next $head:tt $section:literal, $parts:tt $(#[doc = $what:literal])+ $vis:vis const $name:ident: $type:ty = $value:expr, $unit:ident,
+        $then:expr; $($rest:tt)*) => {
         $(#[doc = $what])+
         $vis const $name: $type = $value;
-        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
-            what: &[$($what),+], bound: $crate::limits!(@bound $unit $name), then: $then,
-        }],] $($rest)*);
+        $crate::limits!(@record $head $section, $parts [$($what),+] $crate::limits!(@bound $unit $name), $then; $($rest)*);
+    };
+    (@record $head:tt $section:literal, [$($part:expr,)*] $what:tt $bound:expr, $then:expr; $($rest:tt)*) => {
+        $crate::limits!(@next $head $section, [$($part,)* ($section, &[$crate::Limit {
+            section: $section, what: &$what, bound: $bound, then: $then,
+        }]),] $($rest)*);
     };
     (@bound $unit:ident $name:path) => {
         $crate::limit::Bound::Constant(
@@ -129,26 +133,30 @@ macro_rules! limits {
 
 /// Number of records in these lists, for [`limits!`](crate::limits).
 #[doc(hidden)]
-pub const fn count(parts: &[&[Limit]]) -> usize {
+pub const fn count(parts: &[(&str, &[Limit])]) -> usize {
     let mut count = 0;
     let mut part = 0;
     while part < parts.len() {
-        count += parts[part].len();
+        count += parts[part].1.len();
         part += 1;
     }
     count
 }
 
-/// The records of these lists in one, for [`limits!`](crate::limits).
+/// The records of these lists in one, each list with the section of its records that have none, for [`limits!`](crate::limits).
 #[doc(hidden)]
-pub const fn join<const COUNT: usize>(parts: &[&[Limit]]) -> [Limit; COUNT] {
-    let mut all = [Limit { what: &[], bound: Bound::Directive(""), then: "" }; COUNT];
+pub const fn join<const COUNT: usize>(parts: &[(&'static str, &[Limit])]) -> [Limit; COUNT] {
+    let mut all = [Limit { section: "", what: &[], bound: Bound::Directive(""), then: "" }; COUNT];
     let mut at = 0;
     let mut part = 0;
     while part < parts.len() {
+        let (section, limits) = parts[part];
         let mut index = 0;
-        while index < parts[part].len() {
-            all[at] = parts[part][index];
+        while index < limits.len() {
+            all[at] = limits[index];
+            if all[at].section.is_empty() {
+                all[at].section = section;
+            }
             at += 1;
             index += 1;
         }
@@ -180,7 +188,7 @@ pub const fn names<const N: usize>(prefix: &str, limits: &[Limit]) -> [PrefixedN
 /// # Panics
 /// `N` is not the number of limits.
 pub const fn with_names<const N: usize>(limits: &[Limit], names: &'static [PrefixedName; N]) -> [Limit; N] {
-    let mut renamed: [Limit; N] = join(&[limits]);
+    let mut renamed: [Limit; N] = join(&[("", limits)]);
     let mut at = 0;
     while at < N {
         let name = names[at].as_str();

@@ -26,7 +26,7 @@ const HELD_PART: u64 = 32;
 
 crate::limits! {
     /// Limits of the account.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of the process, with what clients make it hold: requests, and bodies that wait for clients or servers.
     directive "memory_budget",

@@ -46,6 +46,7 @@ tw_base::limits! {
     /// Limits of a cache.
     pub const LIMITS;
 
+    section "caches";
     use index::LIMITS;
     use policy::LIMITS;
     use format::LIMITS;

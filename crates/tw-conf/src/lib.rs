@@ -32,6 +32,7 @@ tw_base::limits! {
     /// The limits kept here, for documents.
     pub const LIMITS;
 
+    section "logs and the configuration";
     use lexer::LIMITS;
     use reader::LIMITS;
 }

@@ -21,7 +21,7 @@ pub use table::{H2Pool, StreamParams};
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     use connection::LIMITS;
     use io::LIMITS;

@@ -53,3 +53,15 @@ pub use upstream_attempt::{AttemptPeer, PassedSession, UpstreamAttempt, Upstream
 pub use upstream_block::UpstreamBlock;
 pub use upstream_connection::{OpenParams, ReadOutcome, UpstreamConnection};
 pub use upstream_connections::UpstreamConnections;
+
+tw_base::limits! {
+    /// Limits of connections to upstream servers.
+    pub const LIMITS;
+
+    section "upstream servers";
+    use upstream_tls::LIMITS;
+    use h2_pool::LIMITS;
+
+    section "sessions of stream";
+    use relay::LIMITS;
+}

@@ -107,7 +107,7 @@ impl<T: RelayEnd + ?Sized> RelayEnd for &T {
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of a relay that are read at once while the other side takes all of them at once.
     pub const BULK_READ_SIZE: usize = 256 << 10, bytes, "the rest is read later";

@@ -34,7 +34,7 @@ use crate::protocol::ConnectingProtocol;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Upstream servers of which TLS sessions are kept, for locations with the same settings.
     const SESSION_SERVERS_MAX: usize = 256, count, "those of some other server are forgotten";

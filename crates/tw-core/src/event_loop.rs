@@ -55,7 +55,7 @@ pub use crate::generation::LoopConfiguration;
 
 tw_base::limits! {
     /// Limits of event loops.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Connections open on one loop, to clients and to upstream servers.
     directive "worker_connections",

@@ -36,3 +36,25 @@ pub mod vars;
 
 /// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
 pub const NGINX_VERSION: &str = "1.31.5";
+
+tw_base::limits! {
+    /// Limits of what a server of any protocol has.
+    pub const LIMITS;
+
+    section "connections and loops";
+    use process::LIMITS;
+    use event_loop::LIMITS;
+
+    section "request processing";
+    use regex::LIMITS;
+    use vars::LIMITS;
+
+    section "disks and files";
+    use pools::LIMITS;
+
+    section "logs and the configuration";
+    use load::LIMITS;
+
+    section "metrics and the status page";
+    use metrics::LIMITS;
+}

@@ -35,7 +35,8 @@ pub use block_scope::BlockScope;
 pub use config_builder::{ConfigBuilder, ProtocolParts};
 pub use known_directives::{CollectDirectives, block};
 pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, Rejected, load, structure_directives};
-pub use mistakes::{LIMITS, Mistakes};
+pub(crate) use mistakes::LIMITS;
+pub use mistakes::Mistakes;
 pub use table::{RawSettings, Record, Table, settings_of};
 
 /// Directories and names that relative names of a configuration depend on.

@@ -51,7 +51,7 @@ pub use writer::{MetricsWriter, WriteProgress};
 
 tw_base::limits! {
     /// Limits of what is written and kept.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     use writer::LIMITS;
     use history::LIMITS;

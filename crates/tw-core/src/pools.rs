@@ -22,7 +22,7 @@ pub const DEFAULT: usize = 0;
 
 tw_base::limits! {
     /// Limits of pools.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Jobs at work in one pool.
     parameter "thread_pool", "threads=", "32", "further jobs wait";

@@ -195,7 +195,7 @@ pub enum ConnectionBalance {
 
 tw_base::limits! {
     /// Limits of the process.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Event loops of the process (worker_processes).
     pub const WORKERS_MAX: u64 = 1024, count, "the configuration is refused";

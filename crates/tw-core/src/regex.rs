@@ -14,7 +14,7 @@ use fancy_regex::{BytesMode, RegexBuilder};
 
 tw_base::limits! {
     /// Limits of a match.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Steps of one match of a regular expression.
     pub const BACKTRACK_LIMIT: usize = 500_000, count, "500, and a line in the error log";

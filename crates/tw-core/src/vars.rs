@@ -28,7 +28,7 @@ pub use table::VarTable;
 pub use template::{Template, names_in};
 
 /// Limits of the values of one session.
-pub const LIMITS: &[Limit] = values::LIMITS;
+pub(crate) const LIMITS: &[Limit] = values::LIMITS;
 
 /// Presence of a value. A missing one is written as nothing, or `-` in an access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

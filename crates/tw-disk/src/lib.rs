@@ -57,6 +57,7 @@ tw_base::limits! {
     /// The limits kept here, for documents.
     pub const LIMITS;
 
+    section "disks and files";
     use device::LIMITS;
     use read_ahead::LIMITS;
     use mounts::LIMITS;

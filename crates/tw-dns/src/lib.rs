@@ -45,6 +45,7 @@ tw_base::limits! {
     /// Limits of everything here that a peer can fill.
     pub const LIMITS;
 
+    section "DNS";
     use answer::LIMITS;
     use wire::LIMITS;
     use cache::LIMITS;

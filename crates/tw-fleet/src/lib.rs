@@ -103,6 +103,7 @@ tw_base::limits! {
     /// Limits of everything here that an engine or an operator can fill.
     pub const LIMITS;
 
+    section "fleet";
     use server_list::LIMITS;
     use etcd::LIMITS;
     use nats::CONNECTION_LIMITS;

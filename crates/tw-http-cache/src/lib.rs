@@ -78,6 +78,7 @@ tw_base::limits! {
     /// Limits of this module.
     pub const LIMITS;
 
+    section "caches";
     use lookup::follow::LIMITS;
     use fill::LIMITS;
     use metrics::fleet::LIMITS;

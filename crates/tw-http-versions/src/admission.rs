@@ -28,7 +28,7 @@ const ADDRESS_MIN: u64 = 64 << 10;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time for which a new request waits for memory (memory_budget).
     const WAIT_MAX: Duration = Duration::from_secs(2), time, "503, or a refused stream";

@@ -21,3 +21,22 @@ pub mod h3;
 mod lingering_close;
 mod send_rate;
 pub mod streams;
+
+tw_base::limits! {
+    /// Limits of the connections of clients.
+    pub const LIMITS;
+
+    section "HTTP/3";
+    use h3::directives::LIMITS;
+    use h3::serve::LIMITS;
+
+    section "HTTP/2 and HTTP/3";
+    use streams::LIMITS;
+
+    section "HTTP/2";
+    use h2::directives::LIMITS;
+    use h2::serve::LIMITS;
+
+    section "request processing";
+    use admission::LIMITS;
+}

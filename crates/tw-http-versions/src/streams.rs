@@ -45,7 +45,7 @@ pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};
 
 tw_base::limits! {
     /// Limits of connections that have streams.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     use client_cost::LIMITS;
     use priority_updates::LIMITS;

@@ -93,7 +93,7 @@ enum Stage {
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of chunk extensions and skipped trailers of one chunked body.
     ///

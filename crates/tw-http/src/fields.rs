@@ -16,7 +16,7 @@ use crate::scan;
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Lists of header fields whose memory a loop keeps for the next ones.
     const RELEASED_MAX: usize = 8, count, "what is more is freed";

@@ -42,3 +42,15 @@ pub use priority::Priority;
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
 pub use response::{ConnectionField, EncodeContext, HeadMemo, LocationBase, ResponseHead};
 pub use tw_base::num;
+
+tw_base::limits! {
+    /// Limits of messages of HTTP/1 besides those that the configuration sets.
+    pub const LIMITS;
+
+    section "upstream response headers";
+    use origin::LIMITS;
+    use fields::LIMITS;
+
+    section "request bodies, responses and keep-alive";
+    use chunked::LIMITS;
+}

@@ -23,6 +23,8 @@ tw_base::limits! {
     /// Limits of a connection besides its [`Config`].
     pub const LIMITS;
 
+    section "HTTP/2";
+
     /// Requests in HTTP/2 that a client takes back as fast as it makes them, before a loop has looked at them.
     pub(crate) const RESETS_UNSEEN_MAX: usize = 20, count, "the connection is closed (ENHANCE_YOUR_CALM)";
     /// Streams of one connection of HTTP/2 that are reset because they break the protocol.

@@ -14,6 +14,8 @@ tw_base::limits! {
     /// Limits of a connection besides its [`Config`].
     pub const LIMITS;
 
+    section "HTTP/3";
+
     /// Bytes of the frame of one head in HTTP/3, in sizes of the list of fields that is allowed.
     ///
     /// Factor between the size of a field section and that of its frame. An encoded section is shorter, mostly.

@@ -48,6 +48,7 @@ tw_base::limits! {
     /// The limits kept here, for documents.
     pub const LIMITS;
 
+    section "logs and the configuration";
     use ring::LIMITS;
     use text_line::LIMITS;
     use json_line::LIMITS;

@@ -45,6 +45,7 @@ tw_base::limits! {
     /// Limits of sessions of mail.
     pub const LIMITS;
 
+    section "sessions of mail";
     use settings::server::LIMITS;
     use auth_http::LIMITS;
     use upstream::LIMITS;

@@ -20,7 +20,7 @@ const STEP: usize = 32 << 10;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Requests that run beside others on one loop, as `mirror` makes them.
     const BACKGROUND_SUBREQUESTS_MAX: u32 = 1024, count, "further ones are left out";

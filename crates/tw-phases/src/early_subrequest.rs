@@ -28,7 +28,7 @@ const STEP: usize = 32 << 10;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Subrequests of one request that run before their turn.
     const EARLY_SUBREQUESTS_MAX: u32 = 32, count, "further ones begin when another has ended or it is their turn";

@@ -36,3 +36,16 @@ pub mod subrequest;
 pub mod synthetic_request;
 mod tls_requirements;
 pub mod user_agent;
+
+tw_base::limits! {
+    /// Limits of the phases of a request.
+    pub const LIMITS;
+
+    section "request processing";
+    use subrequest::LIMITS;
+    use early_subrequest::LIMITS;
+    use background_subrequest::LIMITS;
+
+    section "metrics and the status page";
+    use lifecycle::LIMITS;
+}

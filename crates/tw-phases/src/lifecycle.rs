@@ -29,7 +29,7 @@ use tw_request::request_body;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of a host, or of a method and path, that are remembered of a slow request.
     const SLOW_TEXT_MAX: usize = 256, bytes, "the rest is left out";

@@ -25,7 +25,7 @@ use tw_request::request_body::RequestBody;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Subrequests of subrequests of one request, counted inwards.
     ///

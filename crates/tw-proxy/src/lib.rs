@@ -48,3 +48,18 @@ pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};
 pub use upstream_request::{BuiltRequest, RequestBuilder, UpstreamRequest, UpstreamRequestBody};
+
+tw_base::limits! {
+    /// Limits of requests to upstream servers; those of a `*_pass` module are in its settings.
+    pub const LIMITS;
+
+    section "upstream servers";
+    use health::LIMITS;
+    use codec::fastcgi::LIMITS;
+    use retry::LIMITS;
+    use spill_delay::LIMITS;
+    use codec::http2::LIMITS;
+
+    section "TLS";
+    use ocsp_client::LIMITS;
+}

@@ -18,7 +18,7 @@ use tw_request::event_loop::Loop;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time for a question about a certificate (OCSP), from the name of the responder to its answer.
     ///

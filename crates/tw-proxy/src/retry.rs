@@ -19,7 +19,7 @@ use tw_request::retry_conditions::RetryOn;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Times that a request is sent again for free, because an upstream server says that it had no look at it (HTTP/2).
     const REFUSALS_MAX: u32 = 3, count, "each further time counts as one of its tries";

@@ -11,7 +11,7 @@ const FAST_RATE: u64 = 100_000;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time for which an upstream server waits for its client while `proxy_buffers` are full, and 10 ms for each megabyte that
     /// the client has taken.

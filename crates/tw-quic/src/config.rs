@@ -29,6 +29,8 @@ tw_base::limits! {
     /// Limits of QUIC.
     pub const LIMITS;
 
+    section "HTTP/3";
+
     /// QUIC clients on one address of a loop whose client hello is not whole.
     ///
     /// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come

@@ -1,4 +1,4 @@
-//! The reference: every directive, variable and metric of all modules, with what there is to say about it.
+//! The reference: every directive, variable, metric and limit of all modules, with what there is to say about it.
 //!
 //! ```text
 //! records of the modules ─┐
@@ -9,6 +9,7 @@
 //! mistakes) is written by hand in the files of the folder `directives`, one for each module.
 
 pub mod directives;
+pub mod limits;
 pub mod text;
 pub mod variables;
 

@@ -15,7 +15,7 @@ use tw_http::date::DateCache;
 
 use self::background_count::BackgroundCount;
 pub use self::loop_parts::LoopParts;
-pub use self::spare_requests::LIMITS;
+pub(crate) use self::spare_requests::LIMITS;
 use self::spare_requests::SpareRequests;
 use crate::files::FileTable;
 use crate::protocol::{GenerationRef, LoopGeneration};

@@ -38,7 +38,7 @@ pub use self::read_file::read_verified;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Files one loop keeps open without open_file_cache; a quarter of its share of descriptors if that is less.
     pub const FILES_MAX: usize = 1024, count, "the one not asked for longest is closed";

@@ -54,3 +54,25 @@ pub mod upstream_response;
 pub mod upstream_state;
 pub mod vars;
 pub mod wire;
+
+tw_base::limits! {
+    /// Limits of requests, and directives of the core that limit them.
+    pub const LIMITS;
+
+    section "connections and loops";
+    use event_loop::LIMITS;
+
+    section "request headers";
+    use config::server::LIMITS;
+
+    section "request bodies, responses and keep-alive";
+    use config::location::LIMITS;
+    use request_body::read::LIMITS;
+
+    section "request processing";
+    use request::LIMITS;
+    use request::trace::LIMITS;
+
+    section "disks and files";
+    use files::LIMITS;
+}

@@ -39,7 +39,7 @@ pub use self::context::{RequestArrival, RequestContext, Started};
 pub use self::costs::{Costs, Sent};
 pub use self::extensions::Extensions;
 pub use self::parts::Parts;
-pub use self::state::LIMITS;
+pub(crate) use self::state::LIMITS;
 pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, INTERNAL_REDIRECTS_MAX, Ranges, RequestOrigin, RequestState,
     Rewritten,

@@ -58,9 +58,9 @@ tw_base::limits! {
     /// Limits of sessions; those of a module are in its settings.
     pub const LIMITS;
 
+    section "sessions of stream";
     use server::LIMITS;
     use datagram_client::LIMITS;
     use proxy::DATAGRAM_LIMITS;
     use session_filter::LIMITS;
-    use tw_connect::relay::LIMITS;
 }

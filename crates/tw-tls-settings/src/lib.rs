@@ -51,6 +51,7 @@ tw_base::limits! {
     /// Limits of TLS settings.
     pub const LIMITS;
 
+    section "TLS";
     use directives::LIMITS;
     use server::server_tls::LIMITS;
     use tickets::ticket_keys_handover::LIMITS;

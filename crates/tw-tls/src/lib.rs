@@ -69,6 +69,7 @@ tw_base::limits! {
     /// Limits of everything here that a peer or a configuration can fill.
     pub const LIMITS;
 
+    section "TLS";
     use chain::LIMITS;
     use key::LIMITS;
     use password::LIMITS;

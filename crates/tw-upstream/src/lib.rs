@@ -52,6 +52,7 @@ tw_base::limits! {
     /// Limits of a group that DNS can make large.
     pub const LIMITS;
 
+    section "upstream servers";
     use balance::LIMITS;
     use hint::LIMITS;
 }

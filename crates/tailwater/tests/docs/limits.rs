@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tw_base::limit::{Bound, Limit, Unit};
+use tw_reference::limits::chapters;
 
 use crate::directives::link;
 use crate::{MODULES, cell, check, heading};
@@ -48,38 +49,23 @@ fn row(limit: &Limit, out: &mut String) {
         .unwrap();
 }
 
-/// Title and limits of each part.
-fn all() -> impl Iterator<Item = (&'static str, Vec<Limit>)> {
-    let core = tw_server::limits::core().into_iter();
-    let modules =
-        tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
-    let sessions = std::iter::once(("sessions of stream", tw_stream::LIMITS.to_vec()));
-    let mail = std::iter::once(("sessions of mail", tw_mail::LIMITS.to_vec()));
-    let is_http =
-        |name: &str| tw_server::load::modules(tw_modules::MODULES).any(|module| module.name == name);
-    let of_stream = tw_stream::load::modules(tw_modules::STREAM_MODULES)
-        .filter(move |module| !is_http(module.name))
-        .map(|module| (module.name, module.limits().to_vec()));
-    core.chain(sessions).chain(mail).chain(modules).chain(of_stream).filter(|(_, limits)| !limits.is_empty())
-}
-
 /// Names of the directives that set a limit.
 pub(crate) fn directives_of_limits() -> BTreeSet<&'static str> {
     let name = |limit: Limit| match limit.bound {
         Bound::Directive(name) | Bound::Parameter(name, ..) => Some(name),
         Bound::Constant(..) => None,
     };
-    all().flat_map(|(_, limits)| limits).filter_map(name).collect()
+    chapters().into_iter().flat_map(|chapter| chapter.limits).filter_map(name).collect()
 }
 
 #[test]
 fn limits_are_documented() {
     let mut out = format!("# Limits\n\n{INTRO}\n");
-    for (title, limits) in all() {
-        let heading = heading(title);
+    for chapter in chapters() {
+        let heading = heading(chapter.title);
         writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")
             .unwrap();
-        for limit in &limits {
+        for limit in &chapter.limits {
             row(limit, &mut out);
         }
         out.push('\n');

@@ -14,7 +14,7 @@ const FILE_TIMES: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(
 
 tw_base::limits! {
     /// Limits of `quic_log`.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Files of a quic_log that are open at the same time.
     const RECORDS_OPEN_MAX: usize = 256, count, "the one without a record for longest is closed, and opened again for its next one";

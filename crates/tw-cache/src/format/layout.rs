@@ -68,7 +68,7 @@ pub const FIELDS_MAX: usize = origin::FIELDS_MAX;
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes in front of the body in a cache file.
     pub const HEADER_MAX: u32 = 1 << 20, bytes, "the response is not cached; a file with more is damaged";

@@ -23,8 +23,9 @@ mod sums;
 
 pub use decode::{decode, needed};
 pub use encode::{EncodeError, Patch, encode, patch, place};
+pub(crate) use layout::LIMITS;
 pub use layout::{
-    ETAG_MAX, FIELDS_MAX, HEADER_MAX, HEADER_UNIT, KEY_TEXT_MAX, LIMITS, STATUS_LINE_MAX, TAG_MAX, TAGS_MAX,
+    ETAG_MAX, FIELDS_MAX, HEADER_MAX, HEADER_UNIT, KEY_TEXT_MAX, STATUS_LINE_MAX, TAG_MAX, TAGS_MAX,
 };
 pub use meta::{Meta, Tags, WrittenBy};
 pub use sums::{BLOCKS_MAX, BODY_BLOCK, BlockSums, BodySums, FinishedSums, table_len};

@@ -51,7 +51,7 @@ use tw_http::{Fields, Method, RequestHead};
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of the Vary of a response that is cached, by the rules of nginx.
     constant bytes NGINX_VARY_MAX, "the response is not cached";

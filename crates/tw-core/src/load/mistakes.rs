@@ -12,7 +12,7 @@ use crate::vars::{VarTable, names_in};
 
 tw_base::limits! {
     /// Limits on mistakes.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Mistakes of one configuration that are listed.
     ///

@@ -28,7 +28,7 @@ const POOL_ALIGNMENT: u64 = 16;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Requests of one connection of HTTP/2 that run at the same time.
     directive "http2_max_concurrent_streams", "further ones are refused (REFUSED_STREAM), which says that nothing was done about them";

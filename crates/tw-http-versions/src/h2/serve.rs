@@ -35,7 +35,7 @@ use tw_request::client::Client;
 
 tw_base::limits! {
     /// Limits of HTTP/2 connections.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of request bodies on one connection of HTTP/2 that were not taken yet.
     constant bytes CONNECTION_WINDOW, "the client has to wait (flow control)";

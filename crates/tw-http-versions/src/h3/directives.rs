@@ -26,7 +26,7 @@ const IDLE_MIN: Duration = Duration::from_secs(60);
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Requests of one connection of HTTP/3 that run at the same time.
     directive "http3_max_concurrent_streams", "the client has to wait (flow control)";

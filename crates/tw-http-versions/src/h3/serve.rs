@@ -43,7 +43,7 @@ const TURN_READS: usize = 4;
 
 tw_base::limits! {
     /// Limits of HTTP/3 connections.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of one stream of HTTP/3 that were read and not yet parsed.
     constant bytes READ_MAX, "the client has to wait (flow control)";

@@ -48,7 +48,7 @@ const FEED_STEP_SIZE: usize = 1024;
 
 tw_base::limits! {
     /// The limits kept here.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Fields in the head of an upstream response.
     ///

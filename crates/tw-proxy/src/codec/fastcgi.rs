@@ -40,7 +40,7 @@ const STDERR: u8 = 7;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of what an application says in FastCGI's stderr in one line of the error log.
     const STDERR_LINE_MAX: usize = 2048, bytes, "the rest is in the next line";

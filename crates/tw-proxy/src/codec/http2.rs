@@ -18,7 +18,7 @@ use tw_request::upstream_response::{UpstreamResponse, Warning};
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of a response in HTTP/2 of an upstream server that are gathered to see whether it is all there.
     const WHOLE_MAX: usize = 64 << 10, bytes, "the response goes on as it comes";

@@ -31,7 +31,7 @@ pub use located_checks::run;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of the body of an answer to a health check that are looked at.
     pub const BODY_EXAMINED_MAX: usize = 256 << 10, bytes, "what follows is not read";

@@ -228,7 +228,7 @@ lend! {
 
 tw_base::limits! {
     /// The limits of all parts of a location.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     use client_body::LIMITS;
     /// Ranges of one request.

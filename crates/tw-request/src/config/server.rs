@@ -36,7 +36,7 @@ pub struct ServerSettings {
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time in which a whole request head must arrive.
     directive "client_header_timeout", "the connection is closed; the access log says 408";

@@ -13,7 +13,7 @@ const SPARE_TIME_LOW: Duration = Duration::from_millis(200);
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Requests a loop keeps in memory for the next use.
     const SPARE_REQUESTS: usize = 1024, count,

@@ -4,7 +4,7 @@ use tw_http::Method;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Internal redirects of one request, rewrites included.
     ///

@@ -15,7 +15,7 @@ use crate::random_id::random_id;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Waits of a traced request for the disk that become spans.
     pub const RECORDED_WAITS_MAX: usize = 64, count, "further ones are only part of the request's `tailwater.disk.wait_time`";

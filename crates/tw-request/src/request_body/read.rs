@@ -20,7 +20,7 @@ const PULL_SIZE: usize = 64 << 10;
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of a request body on their way to its temporary file, and behind them in memory as many, or
     /// `client_body_buffer_size` if that is more.

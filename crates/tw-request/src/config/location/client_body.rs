@@ -52,7 +52,7 @@ pub(super) struct Raw {
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Bytes of a request body.
     directive "client_max_body_size", "413";

@@ -41,7 +41,7 @@ pub(super) struct Raw {
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time a connection waits for the next request.
     directive "keepalive_timeout", "it is closed";

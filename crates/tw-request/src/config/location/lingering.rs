@@ -39,7 +39,7 @@ pub(super) struct Raw {
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time in which what a client still sends is read and ignored.
     directive "lingering_time", "the connection is closed";

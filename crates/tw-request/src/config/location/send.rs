@@ -43,7 +43,7 @@ pub(super) struct Raw {
 
 tw_base::limits! {
     /// Limits of this module.
-    pub const LIMITS;
+    pub(crate) const LIMITS;
 
     /// Time between two writes of a response.
     directive "send_timeout", "the connection is closed";
