@@ -64,7 +64,7 @@ fn decoded(pieces: &[&[u8]], framing: ResponseFraming, trailers: Option<usize>) 
                     data.extend_from_slice(&rest[range]);
                 }
                 Piece::End => {
-                    assert!(decoder.is_done() && decoder.left() == 0 && decoder.close().is_ok());
+                    assert!(decoder.is_done() && decoder.remaining() == 0 && decoder.close().is_ok());
                     return Ok(Outcome { data, end: Some(total), trailers: taken(&mut decoder) });
                 }
             }

@@ -36,7 +36,7 @@ const EXPECTED_TO_FAIL: &str = concat!("# TO", "DO");
 
 /// Result of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum FileResult {
     /// This many checks, all of which passed.
     Passed(usize),
     /// This many checks, all of which passed when they expected our name.
@@ -66,7 +66,7 @@ struct Options {
 }
 
 /// The results of a run, by file.
-type Results = BTreeMap<String, Found>;
+type Results = BTreeMap<String, FileResult>;
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let options = options(words)?;
@@ -87,18 +87,19 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let path = path_with_memcached(&programs)?;
     let run = Run { suite, binary: &binary, program: &program, path: &path, time_limit: options.time_limit };
     let mut results = run.all(&files, options.jobs)?;
-    let is_bad = |found: &Found| matches!(found, Found::Failed { .. } | Found::Late);
+    let is_bad =
+        |file_result: &FileResult| matches!(file_result, FileResult::Failed { .. } | FileResult::Late);
     let again: Vec<_> =
-        results.iter().filter(|(_, found)| is_bad(found)).map(|(file, _)| file.clone()).collect();
+        results.iter().filter(|(_, file_result)| is_bad(file_result)).map(|(file, _)| file.clone()).collect();
     if options.jobs > 1 && !again.is_empty() {
         println!("once more, alone:");
         results.extend(run.all(&again, 1)?);
     }
     for file in again {
         let has_failed = results.get(&file).is_some_and(is_bad);
-        if has_failed && let Some(found) = run.renamed(&file)? {
-            println!("{}", line(&file, &found));
-            results.insert(file, found);
+        if has_failed && let Some(file_result) = run.renamed(&file)? {
+            println!("{}", line(&file, &file_result));
+            results.insert(file, file_result);
         }
     }
     let numbers = table::Numbers::of(&results);
@@ -154,9 +155,11 @@ fn wrapped(programs: &TempDir, binary: &Path, version: &str) -> Result<PathBuf, 
 /// `PATH` for the suite. As root, `memcached` only starts with an additional option.
 fn path_with_memcached(programs: &TempDir) -> Result<OsString, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let found =
+    let memcached_path =
         env::split_paths(&path).map(|directory| directory.join("memcached")).find(|file| file.is_file());
-    let Some(memcached) = found.filter(|_| rustix::process::geteuid().is_root()) else { return Ok(path) };
+    let Some(memcached) = memcached_path.filter(|_| rustix::process::geteuid().is_root()) else {
+        return Ok(path);
+    };
     script(programs, "memcached", &format!("#!/bin/sh\nexec '{}' -u root \"$@\"\n", memcached.display()))?;
     let all = std::iter::once(programs.path().to_owned()).chain(env::split_paths(&path));
     env::join_paths(all).map_err(|e| e.to_string())
@@ -201,9 +204,9 @@ impl Run<'_> {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let work = || -> Result<(), Failure> {
             while let Some(file) = next() {
-                let found = self.one(file)?;
-                println!("{}", line(file, &found));
-                results.lock().unwrap_or_else(PoisonError::into_inner).insert(file.clone(), found);
+                let file_result = self.one(file)?;
+                println!("{}", line(file, &file_result));
+                results.lock().unwrap_or_else(PoisonError::into_inner).insert(file.clone(), file_result);
             }
             Ok(())
         };
@@ -216,26 +219,26 @@ impl Run<'_> {
         Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn one(&self, file: &str) -> Result<Found, Failure> {
+    fn one(&self, file: &str) -> Result<FileResult, Failure> {
         let text = File::open(self.suite.join(file)).map_err(|e| format!("{file}: {e}"))?;
         self.script(text.into())
     }
 
     /// Runs a file that names the server in its checks, with our name. `None` if it does not, or does not pass.
-    fn renamed(&self, file: &str) -> Result<Option<Found>, Failure> {
+    fn renamed(&self, file: &str) -> Result<Option<FileResult>, Failure> {
         let text = fs::read(self.suite.join(file)).map_err(|e| format!("{file}: {e}"))?;
         let Some(text) = with_our_name(&String::from_utf8_lossy(&text)) else { return Ok(None) };
         let dir = TempDir::new("renamed").map_err(|e| e.to_string())?;
         let copy = dir.write(file, &text).map_err(|e| e.to_string())?;
         let copy = File::open(copy).map_err(|e| e.to_string())?;
         Ok(match self.script(copy.into())? {
-            Found::Passed(checks) => Some(Found::PassedRenamed(checks)),
+            FileResult::Passed(checks) => Some(FileResult::PassedRenamed(checks)),
             _ => None,
         })
     }
 
     /// Runs a file of the suite, which perl reads from its standard input: it looks for its libraries in the directory of the suite.
-    fn script(&self, text: Stdio) -> Result<Found, Failure> {
+    fn script(&self, text: Stdio) -> Result<FileResult, Failure> {
         let dir = TempDir::new("conformance").map_err(|e| e.to_string())?;
         let output = dir.join("output");
         let tests = dir.join("tests");
@@ -263,7 +266,7 @@ impl Run<'_> {
         let text = fs::read(&output).map_err(|e| e.to_string())?;
         Ok(match status {
             Ok(status) => outcome_of(&String::from_utf8_lossy(&text), status.success()),
-            Err(_) => Found::Late,
+            Err(_) => FileResult::Late,
         })
     }
 
@@ -288,15 +291,15 @@ fn open_to_all(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-fn line(file: &str, found: &Found) -> String {
-    match found {
-        Found::Passed(_) => format!("ok    {file}"),
-        Found::PassedRenamed(_) => format!("ok    {file}, with our name"),
-        Found::Skipped(why) => format!("skip  {file}: {why}"),
-        Found::Failed { checks, of } => {
+fn line(file: &str, file_result: &FileResult) -> String {
+    match file_result {
+        FileResult::Passed(_) => format!("ok    {file}"),
+        FileResult::PassedRenamed(_) => format!("ok    {file}, with our name"),
+        FileResult::Skipped(why) => format!("skip  {file}: {why}"),
+        FileResult::Failed { checks, of } => {
             format!("FAIL  {file}: {} of {of}: {}", checks.len(), checks.join("; "))
         }
-        Found::Late => format!("LATE  {file}"),
+        FileResult::Late => format!("LATE  {file}"),
     }
 }
 
@@ -312,24 +315,24 @@ fn with_our_name(text: &str) -> Option<String> {
 }
 
 /// Reads what a file printed.
-fn outcome_of(text: &str, success: bool) -> Found {
+fn outcome_of(text: &str, success: bool) -> FileResult {
     if let Some((_, why)) = text.lines().find_map(|line| line.strip_prefix("1..0")?.split_once("SKIP ")) {
-        return Found::Skipped(why.to_owned());
+        return FileResult::Skipped(why.to_owned());
     }
     let planned = text.lines().find_map(|line| line.strip_prefix("1..")?.trim().parse::<usize>().ok());
     let is_check = |line: &&str| line.starts_with("ok ") || line.starts_with("not ok ");
-    let seen = text.lines().filter(is_check).count();
+    let seen_count = text.lines().filter(is_check).count();
     let failed = text.lines().filter_map(|line| line.strip_prefix("not ok "));
     let mut checks: Vec<_> =
         failed.filter(|line| !line.contains(EXPECTED_TO_FAIL)).map(str::to_owned).collect();
-    let of = planned.unwrap_or(seen).max(seen);
+    let of = planned.unwrap_or(seen_count).max(seen_count);
     match (checks.is_empty(), success) {
-        (true, true) => Found::Passed(of),
+        (true, true) => FileResult::Passed(of),
         (true, false) => {
             checks.push("ended early".to_owned());
-            Found::Failed { checks, of: of.max(1) }
+            FileResult::Failed { checks, of: of.max(1) }
         }
-        (false, _) => Found::Failed { checks, of },
+        (false, _) => FileResult::Failed { checks, of },
     }
 }
 
@@ -339,20 +342,20 @@ mod tests {
 
     #[test]
     fn output_of_a_file_is_judged() {
-        let failed = |checks: &[&str], of| Found::Failed {
+        let failed = |checks: &[&str], of| FileResult::Failed {
             checks: checks.iter().map(|check| (*check).to_owned()).collect(),
             of,
         };
-        for (text, success, found) in [
-            ("1..2\nok 1 - a\nok 2 - b\n", true, Found::Passed(2)),
-            ("ok 1 - a\nok 2 - b\n1..2\n", true, Found::Passed(2)),
-            (concat!("1..1\nnot ok 1 - a # TO", "DO later\n"), true, Found::Passed(1)),
-            ("1..0 # SKIP no proxy available\n", true, Found::Skipped("no proxy available".to_owned())),
+        for (text, success, file_result) in [
+            ("1..2\nok 1 - a\nok 2 - b\n", true, FileResult::Passed(2)),
+            ("ok 1 - a\nok 2 - b\n1..2\n", true, FileResult::Passed(2)),
+            (concat!("1..1\nnot ok 1 - a # TO", "DO later\n"), true, FileResult::Passed(1)),
+            ("1..0 # SKIP no proxy available\n", true, FileResult::Skipped("no proxy available".to_owned())),
             ("1..2\nok 1 - a\nnot ok 2 - b\n", false, failed(&["2 - b"], 2)),
             ("1..3\nok 1 - a\n", false, failed(&["ended early"], 3)),
             ("", false, failed(&["ended early"], 1)),
         ] {
-            assert_eq!(outcome_of(text, success), found, "{text}");
+            assert_eq!(outcome_of(text, success), file_result, "{text}");
         }
     }
 
@@ -374,10 +377,10 @@ mod tests {
         let time_limit = Duration::from_secs(3);
         let run = Run { suite: suite.path(), binary: &binary, program: &binary, path: &path, time_limit };
         let results = run.all(&files, 2).unwrap();
-        assert_eq!(results["good.t"], Found::Passed(1));
-        assert_eq!(results["hangs.t"], Found::Late);
-        assert!(matches!(results["name.t"], Found::Failed { .. }));
-        assert_eq!(run.renamed("name.t").unwrap(), Some(Found::PassedRenamed(1)));
+        assert_eq!(results["good.t"], FileResult::Passed(1));
+        assert_eq!(results["hangs.t"], FileResult::Late);
+        assert!(matches!(results["name.t"], FileResult::Failed { .. }));
+        assert_eq!(run.renamed("name.t").unwrap(), Some(FileResult::PassedRenamed(1)));
         assert_eq!(run.renamed("good.t").unwrap(), None);
     }
 }

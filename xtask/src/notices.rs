@@ -76,8 +76,8 @@ pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<Strin
         list(&metadata["resolve"], "nodes").into_iter().map(|node| (word(&node, "id"), node)).collect();
     let packages = list(metadata, "packages");
     let program = |name: &str| {
-        let found = packages.iter().find(|package| package["name"] == name);
-        found.map(|package| word(package, "id")).ok_or_else(|| format!("cargo knows no {name}"))
+        let value = packages.iter().find(|package| package["name"] == name);
+        value.map(|package| word(package, "id")).ok_or_else(|| format!("cargo knows no {name}"))
     };
     let mut open = PROGRAMS.into_iter().map(program).collect::<Result<Vec<_>, _>>()?;
     let mut linked = BTreeMap::new();
@@ -132,13 +132,13 @@ fn of_parts(parts: &BTreeSet<Part>) -> String {
     for part in parts {
         let Part { name, version, license, repository, authors, directory } = part;
         out += &format!("{name} {version}: {license}. {repository}\n");
-        let mut found = BTreeSet::new();
-        texts_below(Path::new(directory), MAX_DEPTH, &mut found);
-        if found.is_empty() {
+        let mut results = BTreeSet::new();
+        texts_below(Path::new(directory), MAX_DEPTH, &mut results);
+        if results.is_empty() {
             let by = if authors.is_empty() { String::new() } else { format!(", by {authors}") };
             out += &format!("    Its source has no text of its licence{by}.\n");
         }
-        for text in found {
+        for text in results {
             texts.entry(text).or_default().insert(format!("{name} {version}"));
         }
     }
@@ -150,19 +150,19 @@ fn of_parts(parts: &BTreeSet<Part>) -> String {
 }
 
 /// Adds the texts of licences in a directory and below. One that cannot be read has none.
-fn texts_below(directory: &Path, depth: usize, found: &mut BTreeSet<String>) {
+fn texts_below(directory: &Path, depth: usize, results: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().to_uppercase();
         if path.is_dir() {
             if depth > 0 {
-                texts_below(&path, depth - 1, found);
+                texts_below(&path, depth - 1, results);
             }
         } else if NAMES.iter().any(|begin| name.starts_with(begin))
             && !name.ends_with(".RS")
             && let Ok(text) = fs::read_to_string(&path)
         {
-            found.insert(text);
+            results.insert(text);
         }
     }
 }

@@ -105,17 +105,17 @@ impl Threads {
 
 /// Applies changes until the program ends.
 fn apply_changes(store: &Store, journal: &Journal, mut applier: Applier) {
-    let mut seen = 0;
+    let mut seen_count = 0;
     let mut failed = false;
     while !store.ends() {
-        let found = store.wait(if failed { u64::MAX } else { seen }, QUIET, QUIET_MAX, RETRY);
-        let (changes, snapshot) = match found {
-            Some(found) => found,
+        let entry = store.wait(if failed { u64::MAX } else { seen_count }, QUIET, QUIET_MAX, RETRY);
+        let (changes, snapshot) = match entry {
+            Some(entry) => entry,
             // A port that was unavailable may be free now.
-            None if applier.lacks_ports() && store.is_complete() => (seen, store.snapshot()),
+            None if applier.lacks_ports() && store.is_complete() => (seen_count, store.snapshot()),
             None => continue,
         };
-        seen = changes;
+        seen_count = changes;
         let began = Instant::now();
         let outcome = applier.apply(&snapshot);
         let took = began.elapsed().as_millis();

@@ -96,17 +96,17 @@ impl Writer<'_> {
             .listeners
             .iter()
             .zip(&state.listeners)
-            .map(|(listener, found): (_, &ListenerState)| {
+            .map(|(listener, listener_state): (_, &ListenerState)| {
                 let list = old["listeners"].as_array();
                 let old = list.into_iter().flatten().find(|old| old["name"] == *listener.name);
                 let old = old.map_or(&Value::Null, |old| &old["conditions"]);
                 let kinds: Vec<_> =
-                    found.kinds.iter().map(|kind| json!({ "group": GROUP, "kind": kind })).collect();
+                    listener_state.kinds.iter().map(|kind| json!({ "group": GROUP, "kind": kind })).collect();
                 json!({
                     "name": listener.name,
                     "supportedKinds": kinds,
-                    "attachedRoutes": found.attached,
-                    "conditions": conditions(old, &found.conditions, gateway.generation),
+                    "attachedRoutes": listener_state.attached,
+                    "conditions": conditions(old, &listener_state.conditions, gateway.generation),
                 })
             })
             .collect();
@@ -136,9 +136,9 @@ impl Writer<'_> {
             entries.iter().filter(|entry| !is_ours(entry)).map(|entry| (*entry).clone()).collect();
         for parent in state.into_iter().flat_map(|state| &state.parents) {
             let route = &state?.route;
-            let mut found = parent.conditions.clone();
+            let mut found_conditions = parent.conditions.clone();
             if let Some(reason) = self.refused.get(&route.owner()) {
-                let accepted = found.iter_mut().find(|condition| condition.kind == "Accepted");
+                let accepted = found_conditions.iter_mut().find(|condition| condition.kind == "Accepted");
                 if let Some(accepted) = accepted {
                     *accepted = Condition {
                         kind: "Accepted",
@@ -148,13 +148,14 @@ impl Writer<'_> {
                     };
                 }
             }
-            let mut same =
-                entries.iter().filter(|entry| is_ours(entry) && entry["parentRef"] == parent.parent.written);
+            let mut same = entries
+                .iter()
+                .filter(|entry| is_ours(entry) && entry["parentRef"] == parent.parent.reference);
             let before = same.next().map_or(&Value::Null, |entry| &entry["conditions"]);
             parents.push(json!({
-                "parentRef": parent.parent.written,
+                "parentRef": parent.parent.reference,
                 "controllerName": self.controller,
-                "conditions": conditions(before, &found, route.generation),
+                "conditions": conditions(before, &found_conditions, route.generation),
             }));
         }
         Some(json!({ "parents": parents }))
@@ -185,7 +186,7 @@ impl Writer<'_> {
 }
 
 /// Conditions as the API has them. The time of one that has not changed remains.
-fn conditions(old: &Value, found: &[Condition], generation: i64) -> Vec<Value> {
+fn conditions(old: &Value, found_conditions: &[Condition], generation: i64) -> Vec<Value> {
     let now = timestamp(SystemTime::now());
     let condition = |condition: &Condition| {
         let value = if condition.is_true { "True" } else { "False" };
@@ -205,7 +206,7 @@ fn conditions(old: &Value, found: &[Condition], generation: i64) -> Vec<Value> {
             "lastTransitionTime": since,
         })
     };
-    found.iter().take(CONDITIONS_MAX).map(condition).collect()
+    found_conditions.iter().take(CONDITIONS_MAX).map(condition).collect()
 }
 
 /// Returns true if two parts of a status are equal; an empty list is the same as none.

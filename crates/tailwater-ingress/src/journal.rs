@@ -20,14 +20,14 @@ const SEEN_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Journal {
     events: SyncSender<(String, Value)>,
-    seen: Mutex<HashSet<(String, String, String)>>,
+    reported_entries: Mutex<HashSet<(String, String, String)>>,
 }
 
 impl Journal {
     /// Creates it. Events come out of the receiver, each with the path of its request.
     pub fn new() -> (Arc<Self>, Receiver<(String, Value)>) {
         let (events, receiver) = sync_channel(WAITING_MAX);
-        (Arc::new(Self { events, seen: Mutex::default() }), receiver)
+        (Arc::new(Self { events, reported_entries: Mutex::default() }), receiver)
     }
 
     /// Writes a line. Control characters, which names and messages may have, do not reach the log.
@@ -44,14 +44,14 @@ impl Journal {
             format!("{kind} {}", metadata.name),
             format!("{} {text}", metadata.version),
         );
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= SEEN_MAX {
-            seen.clear();
+        let mut seen_values = self.reported_entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen_values.len() >= SEEN_MAX {
+            seen_values.clear();
         }
-        if !seen.insert(key) {
+        if !seen_values.insert(key) {
             return;
         }
-        drop(seen);
+        drop(seen_values);
         self.line(&format!("{kind} {}: {text}", metadata.name));
         let name = &metadata.name;
         if name.namespace.is_empty() || metadata.uid.is_empty() {

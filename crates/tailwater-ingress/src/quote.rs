@@ -77,7 +77,7 @@ pub fn template(text: &str) -> Option<String> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         out += before;
-        let (name, left) = match after.strip_prefix('{') {
+        let (name, remaining_text) = match after.strip_prefix('{') {
             Some(inner) => inner.split_once('}')?,
             None => {
                 let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
@@ -85,7 +85,7 @@ pub fn template(text: &str) -> Option<String> {
             }
         };
         out += &format!("${{{}}}", variable(name)?);
-        rest = left;
+        rest = remaining_text;
     }
     out += rest;
     quoted(&out)
@@ -93,7 +93,7 @@ pub fn template(text: &str) -> Option<String> {
 
 /// Name of an allowed variable, as the configuration has it.
 fn variable(name: &str) -> Option<&str> {
-    if let Some((_, other)) = RENAMED.iter().find(|(known, _)| *known == name) {
+    if let Some((_, other)) = RENAMED.iter().find(|(candidate, _)| *candidate == name) {
         return Some(other);
     }
     let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

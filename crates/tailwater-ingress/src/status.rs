@@ -35,14 +35,14 @@ pub struct Election {
     name: String,
     identity: String,
     /// Version of the Lease of somebody else, and since when we have seen it.
-    seen: Option<(String, Instant)>,
+    other_lease: Option<(String, Instant)>,
 }
 
 impl Election {
     /// Competes for a Lease as `identity`.
     pub fn new(client: ApiClient, lease: &ObjectName, identity: String) -> Self {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", lease.namespace);
-        Self { client, path, name: lease.name.clone(), identity, seen: None }
+        Self { client, path, name: lease.name.clone(), identity, other_lease: None }
     }
 
     /// Renews the Lease, or takes it if nobody else has it. Returns true for its holder.
@@ -64,21 +64,21 @@ impl Election {
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
         if holder != self.identity && !holder.is_empty() {
             // Clocks of others are not trusted: the Lease is free when it has not changed for its time on ours.
-            match &self.seen {
-                Some((seen, since)) if *seen == version => {
+            match &self.other_lease {
+                Some((text, since)) if *text == version => {
                     if since.elapsed() < LEASE_TIME {
                         return Ok(false);
                     }
                 }
                 _ => {
-                    self.seen = Some((version, Instant::now()));
+                    self.other_lease = Some((version, Instant::now()));
                     return Ok(false);
                 }
             }
         }
         let lease = self.lease(&lease);
         self.client.request("PUT", &target, Some(("application/json", &lease)))?;
-        self.seen = None;
+        self.other_lease = None;
         Ok(true)
     }
 

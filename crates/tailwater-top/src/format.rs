@@ -45,7 +45,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Text of a value that may be unknown.
-pub fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+pub fn text_if_known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.filter(|value| value.is_finite()).map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
@@ -117,6 +117,9 @@ mod tests {
             assert_eq!(percent(value), expected);
         }
         assert_eq!((age(3.4), age(200.0)), ("3s".to_owned(), "3m20s".to_owned()));
-        assert_eq!((known(None, number), known(Some(f64::NAN), number)), ("-".to_owned(), "-".to_owned()));
+        assert_eq!(
+            (text_if_known(None, number), text_if_known(Some(f64::NAN), number)),
+            ("-".to_owned(), "-".to_owned())
+        );
     }
 }

@@ -139,8 +139,8 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_pane(text: &str) -> Result<Pane, String> {
-    let found = PANES.iter().position(|name| *name == text).and_then(|at| Pane::ALL.get(at));
-    found.copied().ok_or_else(|| format!("invalid table \"{text}\": one of {}", PANES.join(", ")))
+    let pane = PANES.iter().position(|name| *name == text).and_then(|at| Pane::ALL.get(at));
+    pane.copied().ok_or_else(|| format!("invalid table \"{text}\": one of {}", PANES.join(", ")))
 }
 
 fn parse_field(text: String) -> Result<String, String> {

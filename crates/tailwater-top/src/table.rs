@@ -100,7 +100,7 @@ impl Cell {
     /// Cell with a number in the form that `form` gives it.
     pub fn number(value: Option<f64>, form: impl Fn(f64) -> String) -> Self {
         let key = value.filter(|value| value.is_finite()).map_or(Key::None, Key::Number);
-        Self { text: crate::format::known(value, form), key, tone: Tone::Plain }
+        Self { text: crate::format::text_if_known(value, form), key, tone: Tone::Plain }
     }
 
     /// Gives the cell a meaning.
@@ -142,8 +142,8 @@ pub struct Sorting {
 impl Table {
     /// Keeps rows in which `filter` occurs, in any case.
     pub fn filter(&mut self, filter: &str) {
-        let wanted = filter.to_lowercase();
-        self.rows.retain(|row| row.iter().any(|cell| cell.text.to_lowercase().contains(&wanted)));
+        let wanted_name = filter.to_lowercase();
+        self.rows.retain(|row| row.iter().any(|cell| cell.text.to_lowercase().contains(&wanted_name)));
     }
 
     /// Puts the rows in order. Rows that are equal stay in the order of the report.

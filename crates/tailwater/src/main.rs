@@ -142,7 +142,9 @@ fn send_command(source: &Source, order: SignalCommand) -> ExitCode {
     };
     // The server warns of the same, and its answer has no hints.
     let is_new = |fault: &&Fault| {
-        !warned.iter().any(|known| known.level == fault.level && known.message == fault.message)
+        !warned
+            .iter()
+            .any(|known_fault| known_fault.level == fault.level && known_fault.message == fault.message)
     };
     said.iter().filter(is_new).for_each(|fault| console.fault(fault));
     code

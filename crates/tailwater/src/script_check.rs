@@ -76,8 +76,8 @@ fn ask(program: &Path, loads: &[Load]) -> io::Result<Vec<Result<(), LoadError>>>
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let written = rustix::io::write(file, bytes)?;
-        bytes = bytes.get(written..).unwrap_or_default();
+        let written_len = rustix::io::write(file, bytes)?;
+        bytes = bytes.get(written_len..).unwrap_or_default();
     }
     Ok(())
 }
@@ -92,8 +92,8 @@ fn read_answers(child: &mut Child) -> io::Result<Vec<Result<(), LoadError>>> {
     let mut buffer = [0; 4096];
     let mut answers = Vec::new();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let remaining = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(remaining).map_err(io::Error::other)?;
         let is_ready =
             poll(&mut [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)], Some(&timeout))? > 0;
         if !is_ready {
@@ -165,9 +165,9 @@ mod tests {
             column,
             message: "SyntaxError: unexpected token".to_owned(),
         };
-        let told = fault(&error(2, 10), &load);
-        assert_eq!(told.message, "SyntaxError: unexpected token in a.js:2");
-        assert_eq!(told.hint.unwrap(), "let b = (;\n               ^");
+        let told_fault = fault(&error(2, 10), &load);
+        assert_eq!(told_fault.message, "SyntaxError: unexpected token in a.js:2");
+        assert_eq!(told_fault.hint.unwrap(), "let b = (;\n               ^");
         assert_eq!(fault(&error(9, 1), &load).hint, None);
         assert_eq!(fault(&error(1, 0), &load).hint.unwrap(), "let a;");
     }

@@ -136,18 +136,19 @@ impl Sockets {
         groups: impl Iterator<Item = &'a ListenAddress>,
         report: &mut dyn FnMut(ListenReport),
     ) -> Option<HashMap<SocketKey, ListenSocket>> {
-        let wanted = groups.map(|group| (group.address.clone(), group.options.clone()));
-        let wanted = wanted.filter(|(addr, options)| self.at(&(addr.clone(), options.kind)).is_none());
-        let (ports, files): (Vec<_>, Vec<_>) = wanted.partition(|(addr, _)| addr.inet().is_some());
+        let wanted_values = groups.map(|group| (group.address.clone(), group.options.clone()));
+        let wanted_values =
+            wanted_values.filter(|(addr, options)| self.at(&(addr.clone(), options.kind)).is_none());
+        let (ports, files): (Vec<_>, Vec<_>) = wanted_values.partition(|(addr, _)| addr.inet().is_some());
         for path in files.iter().filter_map(|(addr, _)| socket_file(addr)).filter(|path| is_left_behind(path))
         {
             // If this fails, bind() fails, too, and reports the reason.
             let _ = fs::remove_file(path);
         }
         let mut opened = HashMap::new();
-        for wanted in [ports, files] {
-            let sockets = open_all(&wanted, Purpose::Serve, report)?;
-            opened.extend(wanted.into_iter().map(|(addr, options)| (addr, options.kind)).zip(sockets));
+        for wanted_values in [ports, files] {
+            let sockets = open_all(&wanted_values, Purpose::Serve, report)?;
+            opened.extend(wanted_values.into_iter().map(|(addr, options)| (addr, options.kind)).zip(sockets));
         }
         Some(opened)
     }
@@ -157,18 +158,18 @@ impl Sockets {
     #[must_use]
     pub(crate) fn replace(&self, old: &Self, console: &Console) -> Vec<PathBuf> {
         let mut report = reporter(console);
-        let mut left = Vec::new();
+        let mut paths = Vec::new();
         for listening in &old.0 {
             match self.at(&listening.key()) {
                 Some(new) if new.options == listening.options => {}
                 Some(new) => new.configure(&mut report),
                 None if listening.is_inherited => {
-                    left.extend(socket_file(&listening.addr).map(Path::to_owned))
+                    paths.extend(socket_file(&listening.addr).map(Path::to_owned))
                 }
                 None => listening.sockets.iter().take(1).for_each(|socket| socket.remove_file(&mut report)),
             }
         }
-        left
+        paths
     }
 
     /// Puts `self` in the place of sockets that were handed over. All options are set: it is unknown which ones were.
@@ -308,7 +309,7 @@ fn socket_file(addr: &Addr) -> Option<&Path> {
 /// Returns `true` if the file is a socket without a listener.
 // DIFF(nginx): such a file is removed. A server that was killed, or that gave up the right to remove it, left it there.
 fn is_left_behind(path: &Path) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     is_socket && try_connect(path) == Err(Errno::CONNREFUSED)
 }
 

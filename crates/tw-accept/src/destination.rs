@@ -28,9 +28,9 @@ pub fn find_destination<'a>(
 
 /// Describes that no server listens on a port, and where servers do.
 pub fn no_destination<'a>(addresses: impl Iterator<Item = &'a Addr>, port: u16) -> String {
-    let known: Vec<_> = addresses.map(|addr| addr.to_string()).collect();
-    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    format!("no server listens on port {port} (listening: {known})")
+    let known_names: Vec<_> = addresses.map(|addr| addr.to_string()).collect();
+    let name = if known_names.is_empty() { "nothing".to_owned() } else { known_names.join(", ") };
+    format!("no server listens on port {port} (listening: {name})")
 }
 
 /// The address that a host is, if it is no name.

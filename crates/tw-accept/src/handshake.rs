@@ -141,8 +141,8 @@ pub(crate) async fn client_certificate<H: TlsHost>(
     if let (Verdict::Good, Some(ocsp)) = (verdict, &clients.ocsp) {
         let client = pending.host.ocsp_client(server);
         let checked = ocsp.check(&client, &chain, &clients.trust, now);
-        let (found, why) = pending.in_time(checked).await?;
-        revocation = found;
+        let (revocation_status, why) = pending.in_time(checked).await?;
+        revocation = revocation_status;
         if let Some(why) = why {
             pending.log_handshake(Level::Error, format_args!("{why} while requesting certificate status"));
         }

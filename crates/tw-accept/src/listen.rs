@@ -207,12 +207,12 @@ struct ListenTable<I> {
     addresses: Vec<ListenAddress>,
     /// The servers of each, in the same order.
     servers: Vec<AddressServers<I>>,
-    known: HashMap<(Addr, SocketKind), usize>,
+    indexes: HashMap<(Addr, SocketKind), usize>,
 }
 
 impl<I> Default for ListenTable<I> {
     fn default() -> Self {
-        Self { addresses: Vec::new(), servers: Vec::new(), known: HashMap::new() }
+        Self { addresses: Vec::new(), servers: Vec::new(), indexes: HashMap::new() }
     }
 }
 
@@ -258,7 +258,7 @@ impl<I: Copy + PartialEq> ListenTable<I> {
     /// Place of an address, which is added if it is new.
     fn place(&mut self, id: I, listen: &Listen, address: &Addr) -> usize {
         let key = (address.clone(), listen.options.kind);
-        if let Some(at) = self.known.get(&key) {
+        if let Some(at) = self.indexes.get(&key) {
             return *at;
         }
         self.addresses.push(ListenAddress {
@@ -276,7 +276,7 @@ impl<I: Copy + PartialEq> ListenTable<I> {
             members: Vec::new(),
             given: Given::default(),
         });
-        self.known.insert(key, self.servers.len() - 1);
+        self.indexes.insert(key, self.servers.len() - 1);
         self.servers.len() - 1
     }
 }
@@ -343,8 +343,8 @@ impl ServersByAddress {
                     }
                     added(at, listen);
                     let members = &table.servers[at].members;
-                    let written = |id: ServerId| server(id).names();
-                    names[at].add_server(id, members, written, address, sources, &mut *diagnostics);
+                    let names_of = |id: ServerId| server(id).names();
+                    names[at].add_server(id, members, names_of, address, sources, &mut *diagnostics);
                 }
             }
         }

@@ -40,8 +40,8 @@ impl<'a, H: Host> PendingConnection<'a, H> {
         ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Result<(), WaitError> {
         let until = self.begun + self.timeout;
-        let left = until.saturating_duration_since(tw_rt::clock::now());
-        ready_or_evicted(self.host.evictable(), &self.deadline, left, ready).await
+        let remaining = until.saturating_duration_since(tw_rt::clock::now());
+        ready_or_evicted(self.host.evictable(), &self.deadline, remaining, ready).await
     }
 }
 

@@ -92,8 +92,8 @@ impl Running {
         let fleet = |work: &IssuerConfig| work.fleet.as_ref().map(Arc::as_ptr);
         self.work.issuer == work.issuer
             && fleet(&self.work) == fleet(work)
-            && self.work.wanted.len() == work.wanted.len()
-            && self.work.wanted.iter().zip(&work.wanted).all(same)
+            && self.work.certificates.len() == work.certificates.len()
+            && self.work.certificates.iter().zip(&work.certificates).all(same)
     }
 }
 
@@ -122,9 +122,9 @@ async fn serve(mut commands: UnboundedReceiver<AgentCommand>) {
             stop(&mut running, |running| !job.works.iter().any(|work| running.does(work))).await;
             for work in &job.works {
                 match running.get(&work.issuer.name) {
-                    Some(known) => {
-                        *known.log.borrow_mut() = log.clone();
-                        known.nudge.notify_one();
+                    Some(known_running) => {
+                        *known_running.log.borrow_mut() = log.clone();
+                        known_running.nudge.notify_one();
                     }
                     None => drop(running.insert(work.issuer.name.clone(), start(work, job, log, &accounts))),
                 }
@@ -230,7 +230,7 @@ mod tests {
             resolver: tw_dns::NameService::Resolver(resolver),
             resolver_timeout: Duration::from_secs(1),
             fleet: None,
-            wanted: vec![CertificateConfig {
+            certificates: vec![CertificateConfig {
                 identifiers: identifiers.into(),
                 key: KeyType::EcdsaP256,
                 slot,
@@ -250,8 +250,9 @@ mod tests {
         let work = work(&dir.join("state"));
         let made = tw_testkit::tls::Authority::new().certify(&["example.com"]);
         std::fs::create_dir(dir.join("state")).unwrap();
-        std::fs::write(dir.join(format!("state/{}.pem", work.wanted[0].id())), made.key + &made.pem).unwrap();
-        let slot = work.wanted[0].slot.clone();
+        std::fs::write(dir.join(format!("state/{}.pem", work.certificates[0].id())), made.key + &made.pem)
+            .unwrap();
+        let slot = work.certificates[0].slot.clone();
         assert_eq!(slot.chain(), None);
         let (log, log_lines) = log_lines();
         let agent = Agent::start().unwrap();

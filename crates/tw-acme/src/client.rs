@@ -66,9 +66,9 @@ impl<'a> Client<'a> {
                 "accounts without one that it has by other means (\"external_account_key\")".into(),
             ));
         }
-        let mut wanted = json!({});
+        let mut wanted_value = json!({});
         let mut set = |name: &str, value: Value| {
-            if let Value::Object(members) = &mut wanted {
+            if let Value::Object(members) = &mut wanted_value {
                 members.insert(name.to_owned(), value);
             }
         };
@@ -82,16 +82,16 @@ impl<'a> Client<'a> {
         if let Some(external) = &account.external {
             set("externalAccountBinding", jws::bound(self.key, external, &url)?);
         }
-        let reply = self.send(&url, Some(&wanted)).await?;
-        let found = reply.location.ok_or_else(|| Error::Malformed("an account without a URL".into()))?;
-        self.account = Some(found);
+        let reply = self.send(&url, Some(&wanted_value)).await?;
+        let text = reply.location.ok_or_else(|| Error::Malformed("an account without a URL".into()))?;
+        self.account = Some(text);
         Ok(())
     }
 
     /// Asks for a new order: its URL, and what it says.
-    pub(crate) async fn new_order(&mut self, wanted: &Value) -> Result<(String, message::Order), Error> {
+    pub(crate) async fn new_order(&mut self, value: &Value) -> Result<(String, message::Order), Error> {
         let url = self.directory.new_order.clone();
-        let reply = self.send(&url, Some(wanted)).await?;
+        let reply = self.send(&url, Some(value)).await?;
         let order = parse(&reply)?;
         let at = reply.location.ok_or_else(|| Error::Malformed("an order without a URL".into()))?;
         Ok((at, order))

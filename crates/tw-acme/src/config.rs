@@ -38,7 +38,7 @@ pub struct IssuerConfig {
     /// Deadline of a resolution.
     pub resolver_timeout: Duration,
     /// Certificates to order.
-    pub wanted: Vec<CertificateConfig>,
+    pub certificates: Vec<CertificateConfig>,
     /// Fleet whose nodes share them.
     pub fleet: Option<Arc<Fleet>>,
 }

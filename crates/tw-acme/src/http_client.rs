@@ -202,8 +202,8 @@ async fn read(stream: &TlsStream, method: Method, url: &Url) -> Result<Reply, Er
         while !decoder.is_done() {
             let (used, piece) =
                 decoder.decode(rest).map_err(|error| failed(decoder_text(&decoder, error)))?;
-            let (taken, left) = rest.split_at_checked(used).unwrap_or((rest, &[]));
-            rest = left;
+            let (taken, remaining_bytes) = rest.split_at_checked(used).unwrap_or((rest, &[]));
+            rest = remaining_bytes;
             match piece {
                 Piece::Data(range) => reply.body.extend_from_slice(taken.get(range).unwrap_or_default()),
                 Piece::NeedMore | Piece::End => break,
@@ -283,22 +283,22 @@ mod tests {
 
     #[test]
     fn fields() {
-        let found = reply(
+        let found_reply = reply(
             "HTTP/1.1 201 Created\r\nLocation: https://ca.example/1\r\nReplay-Nonce: a_-9\r\nRetry-After: 120\r\n\
              Link: <https://ca.example/dir>;rel=\"index\"\r\nLink: <https://ca.example/2>; title=a; REL=alternate, <x>;rel=up\r\n\r\n",
         );
         assert_eq!(
-            (found.status, found.location.as_deref(), found.nonce.as_deref()),
+            (found_reply.status, found_reply.location.as_deref(), found_reply.nonce.as_deref()),
             (201, Some("https://ca.example/1"), Some("a_-9"))
         );
         assert_eq!(
-            (found.retry_after, found.alternates),
+            (found_reply.retry_after, found_reply.alternates),
             (Some(Duration::from_secs(120)), vec!["https://ca.example/2".to_owned()])
         );
-        let found = reply(
+        let found_reply = reply(
             "HTTP/1.1 200 OK\r\nReplay-Nonce: a b\r\nRetry-After: Thu, 01 Jan 1970 00:00:10 GMT\r\n\r\n",
         );
-        assert_eq!((found.nonce, found.retry_after), (None, Some(Duration::ZERO)));
+        assert_eq!((found_reply.nonce, found_reply.retry_after), (None, Some(Duration::ZERO)));
         assert_eq!(reply("HTTP/1.1 200 OK\r\nRetry-After: soon\r\n\r\n").retry_after, None);
     }
 }

@@ -70,22 +70,22 @@ enum Given {
 pub(crate) async fn obtain(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &CertificateConfig,
+    certificate: &CertificateConfig,
     answers: &Answers<'_>,
     replaces: Option<&str>,
     now: fn() -> u64,
 ) -> Result<Issued, Error> {
     let order = async {
-        let (at, order) = begin(client, issuer, wanted, replaces).await?;
+        let (at, order) = begin(client, issuer, certificate, replaces).await?;
         if order.authorizations.len() > AUTHORIZATIONS_MAX {
             return Err(Error::Malformed(format!(
                 "an order with more than {AUTHORIZATIONS_MAX} authorizations"
             )));
         }
-        authorize(client, issuer, wanted, answers, &order.authorizations).await?;
+        authorize(client, issuer, certificate, answers, &order.authorizations).await?;
         let order = wait(client, &at, order, Status::Ready).await?;
-        let (text, key) = fetch(client, issuer, wanted, &at, order).await?;
-        Issued::new(&text, &key, &wanted.identifiers, now())
+        let (text, key) = fetch(client, issuer, certificate, &at, order).await?;
+        Issued::new(&text, &key, &certificate.identifiers, now())
     };
     match timeout(ORDER_TIME_MAX, order).await {
         Ok(done) => done,
@@ -96,11 +96,14 @@ pub(crate) async fn obtain(
 async fn begin(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &CertificateConfig,
+    certificate: &CertificateConfig,
     replaces: Option<&str>,
 ) -> Result<(String, Order), Error> {
-    let identifiers: Vec<_> =
-        wanted.identifiers.iter().map(|id| json!({ "type": id.kind(), "value": id.to_string() })).collect();
+    let identifiers: Vec<_> = certificate
+        .identifiers
+        .iter()
+        .map(|id| json!({ "type": id.kind(), "value": id.to_string() }))
+        .collect();
     let mut request = serde_json::Map::from_iter([("identifiers".to_owned(), Value::from(identifiers))]);
     match &issuer.profile {
         Some(Profile::Required(name)) if !client.has_profile(name) => {
@@ -129,7 +132,7 @@ async fn begin(
 async fn authorize(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &CertificateConfig,
+    certificate: &CertificateConfig,
     answers: &Answers<'_>,
     urls: &[String],
 ) -> Result<(), Error> {
@@ -141,7 +144,7 @@ async fn authorize(
             Status::Pending => {}
             status => return Err(refused(&authorization, status)),
         }
-        let identifier = identifier_of(&authorization, &wanted.identifiers)?;
+        let identifier = identifier_of(&authorization, &certificate.identifiers)?;
         let kind = issuer.challenge.name();
         let challenge = authorization.challenges.iter().find(|challenge| challenge.kind == kind);
         let challenge = challenge
@@ -173,7 +176,7 @@ async fn authorize(
 /// Returns the ordered name that an authorization is for. Challenges for other names are not answered.
 fn identifier_of<'w>(
     authorization: &Authorization,
-    wanted: &'w [Identifier],
+    identifiers: &'w [Identifier],
 ) -> Result<&'w Identifier, Error> {
     let message::IdentifierObject { kind, value } = &authorization.identifier;
     let is_meant = |id: &&Identifier| {
@@ -181,7 +184,7 @@ fn identifier_of<'w>(
         let name = if authorization.wildcard { name.strip_prefix("*.").unwrap_or_default() } else { &name };
         id.kind() == kind && id.is_wildcard() == authorization.wildcard && name.eq_ignore_ascii_case(value)
     };
-    wanted.iter().find(is_meant).ok_or_else(|| {
+    identifiers.iter().find(is_meant).ok_or_else(|| {
         Error::Malformed(format!("an authorization for \"{}\", which was not asked for", in_one_line(value)))
     })
 }
@@ -253,12 +256,12 @@ async fn wait(client: &mut Client<'_>, at: &str, mut order: Order, until: Status
 async fn fetch(
     client: &mut Client<'_>,
     issuer: &Issuer,
-    wanted: &CertificateConfig,
+    certificate: &CertificateConfig,
     at: &str,
     order: Order,
 ) -> Result<(String, Zeroizing<String>), Error> {
-    let key = wanted.key.generate()?;
-    let request = generate::request(&wanted.identifiers, issuer.common_name, &key)?;
+    let key = certificate.key.generate()?;
+    let request = generate::request(&certificate.identifiers, issuer.common_name, &key)?;
     let request = json!({ "csr": base64url(&request) });
     let (order, _): (Order, _) = client.post(&order.finalize, Some(&request)).await?;
     let order = wait(client, at, order, Status::Valid).await?;
@@ -318,25 +321,25 @@ mod tests {
 
     #[test]
     fn only_ordered_names_are_authorized() {
-        let mut wanted = Vec::new();
+        let mut identifiers = Vec::new();
         for word in ["example.com", "*.example.com", "192.0.2.1"] {
-            Identifier::add(word, &mut wanted).unwrap();
+            Identifier::add(word, &mut identifiers).unwrap();
         }
-        let found = |kind: &str, value: &str, wildcard| {
+        let find = |kind: &str, value: &str, wildcard| {
             let text = json!({ "status": "pending", "identifier": { "type": kind, "value": value }, "wildcard": wildcard });
             let authorization: Authorization = serde_json::from_value(text).unwrap();
-            identifier_of(&authorization, &wanted).map(ToString::to_string).ok()
+            identifier_of(&authorization, &identifiers).map(ToString::to_string).ok()
         };
-        assert_eq!(found("dns", "Example.com", false).as_deref(), Some("example.com"));
-        assert_eq!(found("dns", "example.com", true).as_deref(), Some("*.example.com"));
-        assert_eq!(found("ip", "192.0.2.1", false).as_deref(), Some("192.0.2.1"));
+        assert_eq!(find("dns", "Example.com", false).as_deref(), Some("example.com"));
+        assert_eq!(find("dns", "example.com", true).as_deref(), Some("*.example.com"));
+        assert_eq!(find("ip", "192.0.2.1", false).as_deref(), Some("192.0.2.1"));
         for (kind, value, wildcard) in [
             ("dns", "other.example", false),
             ("dns", "192.0.2.1", false),
             ("ip", "192.0.2.2", false),
             ("dns", "", true),
         ] {
-            assert_eq!(found(kind, value, wildcard), None, "{kind} {value}");
+            assert_eq!(find(kind, value, wildcard), None, "{kind} {value}");
         }
     }
 

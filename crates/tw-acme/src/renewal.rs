@@ -57,9 +57,9 @@ pub(crate) fn by_window(start: u64, end: u64, over: u64, luck: f64) -> u64 {
     (start + scale(end.saturating_sub(start), luck)).min(over)
 }
 
-/// Returns the shortest use of a new certificate, in seconds: a quarter of the `left` ones of its time, or an hour.
-pub(crate) fn rest_after(left: u64) -> u64 {
-    (left / 4).clamp(REST_MIN, REST_MAX)
+/// Returns the shortest use of a new certificate, in seconds: a quarter of the `remaining` ones of its time, or an hour.
+pub(crate) fn rest_after(remaining: u64) -> u64 {
+    (remaining / 4).clamp(REST_MIN, REST_MAX)
 }
 
 /// Returns the interval to the next request for renewal information.

@@ -146,8 +146,8 @@ impl SharedIssuer {
         })
     }
 
-    fn certificate_key(&self, wanted: &CertificateConfig) -> String {
-        format!("certificate.{}.{}", self.id, short(&wanted.id()))
+    fn certificate_key(&self, certificate: &CertificateConfig) -> String {
+        format!("certificate.{}.{}", self.id, short(&certificate.id()))
     }
 
     fn fleet(&self) -> &Arc<Fleet> {
@@ -183,9 +183,10 @@ impl SharedIssuer {
         }
         let result = match (kind, name) {
             (Some("certificate"), Some(name)) => {
-                let wanted = self.work.wanted.iter().find(|wanted| short(&wanted.id()) == name);
-                match wanted {
-                    Some(wanted) => self.take_certificate(wanted, entry),
+                let certificate =
+                    self.work.certificates.iter().find(|certificate| short(&certificate.id()) == name);
+                match certificate {
+                    Some(certificate) => self.take_certificate(certificate, entry),
                     None => Ok(()),
                 }
             }
@@ -209,30 +210,30 @@ impl SharedIssuer {
         }
     }
 
-    fn take_certificate(&self, wanted: &CertificateConfig, entry: Entry) -> Result<(), Error> {
+    fn take_certificate(&self, certificate: &CertificateConfig, entry: Entry) -> Result<(), Error> {
         let opened = self.store.open(entry).map_err(|error| Error::Fleet(error.to_string()))?;
         match opened.value {
-            Some(value) => self.take_over(wanted, &value).map(|_| ()),
+            Some(value) => self.take_over(certificate, &value).map(|_| ()),
             None => Ok(()),
         }
     }
 
     /// Uses a certificate of another node, unless the one in use is newer. Returns true if it is in use then.
-    fn take_over(&self, wanted: &CertificateConfig, value: &[u8]) -> Result<bool, Error> {
+    fn take_over(&self, certificate: &CertificateConfig, value: &[u8]) -> Result<bool, Error> {
         let text = str::from_utf8(value).map_err(|_| Error::Fleet("it is no text".to_owned()))?;
         let issued = Issued::of_file(text)?;
         let leaf = issued.leaf().ok_or_else(|| Error::Fleet("it has no certificate".to_owned()))?;
-        check(leaf, &wanted.identifiers, now())?;
-        if let Some(known) = wanted.slot.issued() {
-            if *known.file == *issued.file {
+        check(leaf, &certificate.identifiers, now())?;
+        if let Some(known_issued) = certificate.slot.issued() {
+            if *known_issued.file == *issued.file {
                 return Ok(true);
             }
             // An engine that went back may have an older one.
-            if known.validity().0 > issued.validity().0 && known.validity().1 > now() {
+            if known_issued.validity().0 > issued.validity().0 && known_issued.validity().1 > now() {
                 return Ok(false);
             }
         }
-        wanted.slot.set(issued);
+        certificate.slot.set(issued);
         self.is_changed.set(true);
         self.nudge.notify_one();
         Ok(true)
@@ -326,17 +327,17 @@ impl SharedIssuer {
     ///
     /// # Errors
     /// [`Error::Fleet`] if the store can neither be read nor written, or has what cannot be opened.
-    pub(crate) async fn exchange(&self, wanted: &CertificateConfig) -> Result<(), Error> {
-        let key = self.certificate_key(wanted);
+    pub(crate) async fn exchange(&self, certificate: &CertificateConfig) -> Result<(), Error> {
+        let key = self.certificate_key(certificate);
         let stored = self.store.get(&key).await.map_err(fleet_error)?;
         if let Some(value) = &stored.value {
             // A stored certificate that cannot be used is replaced.
-            let is_used = self.take_over(wanted, value).unwrap_or(false);
+            let is_used = self.take_over(certificate, value).unwrap_or(false);
             if is_used && !stored.is_outdated {
                 return Ok(());
             }
         }
-        let Some(issued) = wanted.slot.issued() else { return Ok(()) };
+        let Some(issued) = certificate.slot.issued() else { return Ok(()) };
         if issued.validity().1 <= now() {
             return Ok(());
         }

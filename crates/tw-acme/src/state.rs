@@ -105,8 +105,8 @@ impl State {
         }
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
         let mut file = file.map_err(failed("open()", &temporary))?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        let renamed = written
+        let result = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        let renamed = result
             .map_err(failed("write()", &temporary))
             .and_then(|()| fs::rename(&temporary, &path).map_err(failed("rename()", &path)));
         if renamed.is_err() {

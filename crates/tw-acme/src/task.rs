@@ -67,17 +67,21 @@ pub(crate) struct Task {
 pub(crate) fn load(work: &IssuerConfig, log: &LogFn) {
     let Some(path) = &work.issuer.state else { return };
     let state = State::new(path);
-    for wanted in &work.wanted {
-        let found = match state.certificate(&wanted.id()) {
-            Ok(Some(text)) if wanted.slot.issued().is_some_and(|known| **known.file == *text) => continue,
+    for certificate in &work.certificates {
+        let found_issued = match state.certificate(&certificate.id()) {
+            Ok(Some(text))
+                if certificate.slot.issued().is_some_and(|known_issued| **known_issued.file == *text) =>
+            {
+                continue;
+            }
             Ok(Some(text)) => Issued::of_file(&text),
             Ok(None) => continue,
             Err(error) => Err(error),
         };
-        match found {
-            Ok(issued) => wanted.slot.set(issued),
+        match found_issued {
+            Ok(issued) => certificate.slot.set(issued),
             Err(error) => {
-                let name = wanted.name();
+                let name = certificate.name();
                 let issuer = &work.issuer.name;
                 let what = format_args!(
                     "acme: the kept certificate \"{name}\" of issuer \"{issuer}\" cannot be used: {error}"
@@ -90,7 +94,7 @@ pub(crate) fn load(work: &IssuerConfig, log: &LogFn) {
 
 /// A certificate, and when something is to be done about it; times are in seconds since 1970.
 struct Plan {
-    wanted: CertificateConfig,
+    certificate: CertificateConfig,
     renew: u64,
     /// Time to ask the authority for its renewal window; `None` if it has none.
     info_due: Option<u64>,
@@ -108,9 +112,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(wanted: CertificateConfig) -> Self {
+    fn new(certificate: CertificateConfig) -> Self {
         let mut plan = Self {
-            wanted,
+            certificate,
             renew: 0,
             info_due: None,
             failures: 0,
@@ -126,7 +130,7 @@ impl Plan {
 
     /// Plans the renewal of the current certificate.
     fn follow(&mut self) {
-        let issued = self.wanted.slot.issued();
+        let issued = self.certificate.slot.issued();
         self.planned = issued.as_ref().map(|issued| issued.file.clone());
         let validity = issued.map(|issued| issued.validity());
         self.renew = validity.map_or(0, |(begin, end)| by_lifetime(begin, end, luck()));
@@ -135,18 +139,18 @@ impl Plan {
 
     /// Plans anew if another node has replaced the certificate.
     fn follow_fleet(&mut self) {
-        let file = self.wanted.slot.issued().map(|issued| issued.file);
+        let file = self.certificate.slot.issued().map(|issued| issued.file);
         if file != self.planned {
             self.follow();
             (self.failures, self.again, self.keep) = (0, 0, Some(now()));
-            let end = self.wanted.slot.issued().map_or(0, |issued| issued.validity().1);
+            let end = self.certificate.slot.issued().map_or(0, |issued| issued.validity().1);
             self.earliest = now() + rest_after(end.saturating_sub(now()));
         }
     }
 
     /// Publishes the state of the order for metrics.
     fn publish(&self) {
-        self.wanted.slot.order.set(self.failures, self.renew.max(self.earliest), self.again);
+        self.certificate.slot.order.set(self.failures, self.renew.max(self.earliest), self.again);
     }
 
     fn next(&self) -> u64 {
@@ -167,7 +171,7 @@ impl Task {
         let _lock = self.lock().await;
         // Another process may have obtained certificates while this one waited for the lock.
         load(&self.work, &self.log.borrow());
-        let mut plans: Vec<_> = self.work.wanted.iter().cloned().map(Plan::new).collect();
+        let mut plans: Vec<_> = self.work.certificates.iter().cloned().map(Plan::new).collect();
         if shared.is_some() {
             plans.iter_mut().for_each(|plan| plan.share = Some(0));
         }
@@ -244,7 +248,7 @@ impl Task {
             self.keep(plan);
         }
         if let (Some(shared), true) = (shared, plan.share.is_some_and(|share| share <= now())) {
-            let shares = shared.exchange(&plan.wanted).await;
+            let shares = shared.exchange(&plan.certificate).await;
             plan.share = shares.is_err().then(|| now() + SHARE_AGAIN);
             plan.follow_fleet();
             if let Err(error) = shares {
@@ -268,13 +272,13 @@ impl Task {
                 plan.failures = plan.failures.saturating_add(1);
                 let span = pause(plan.failures, error.retry_advice(), luck());
                 plan.again = now() + span.as_secs();
-                let state = match plan.wanted.slot.issued() {
+                let state = match plan.certificate.slot.issued() {
                     Some(issued) => {
                         format!("the one that is used is good until {}", date_of(issued.validity().1))
                     }
                     None => "a temporary certificate is used, which clients do not trust".to_owned(),
                 };
-                let name = plan.wanted.name();
+                let name = plan.certificate.name();
                 let issuer = &self.work.issuer.name;
                 let next = span.as_secs();
                 self.log(
@@ -289,13 +293,13 @@ impl Task {
         let Some(shared) = shared else { return self.order(plan, None).await };
         shared.attempt().await?;
         // Another node may have ordered it a moment ago.
-        shared.exchange(&plan.wanted).await?;
+        shared.exchange(&plan.certificate).await?;
         plan.follow_fleet();
         if plan.next() > now() {
             return Ok(());
         }
         shared.while_held(self.order(plan, Some(shared))).await?;
-        if let Err(error) = shared.exchange(&plan.wanted).await {
+        if let Err(error) = shared.exchange(&plan.certificate).await {
             plan.share = Some(now() + SHARE_AGAIN);
             self.report_fleet(plan, &error);
         }
@@ -304,13 +308,13 @@ impl Task {
 
     /// Logs that the fleet is of no use, not every time.
     fn report_fleet(&self, plan: &Plan, error: &Error) {
-        let end = match plan.wanted.slot.issued() {
+        let end = match plan.certificate.slot.issued() {
             Some(issued) => format!("the one that is used is good until {}", date_of(issued.validity().1)),
             None => "a temporary certificate is used, which clients do not trust".to_owned(),
         };
         if self.fleet_reported.get().is_none_or(|last| last.elapsed() >= FLEET_REPORT) {
             self.fleet_reported.set(Some(Instant::now()));
-            let name = plan.wanted.name();
+            let name = plan.certificate.name();
             let issuer = &self.work.issuer.name;
             self.log(
                 Level::Error,
@@ -326,7 +330,7 @@ impl Task {
             HttpClient { tls: tls.clone(), resolver: resolver.clone(), resolver_timeout: *resolver_timeout };
         let key = self.account_key(shared).await?;
         let mut client = Client::open(&carrier, &issuer.uri, &key).await?;
-        let issued = plan.wanted.slot.issued();
+        let issued = plan.certificate.slot.issued();
         let replaces = issued.as_ref().and_then(Issued::renewal_id).filter(|_| client.has_renewal_info());
         if let (Some(issued), true) = (&issued, plan.info_due.is_some_and(|info_due| info_due <= now())) {
             self.fetch_renewal_info(plan, issued, replaces.as_deref(), &client).await;
@@ -337,13 +341,13 @@ impl Task {
         client.sign_in(&issuer.account).await?;
         let answers = Answers { own: &self.answers, shared };
         let new =
-            order::obtain(&mut client, issuer, &plan.wanted, &answers, replaces.as_deref(), now).await?;
+            order::obtain(&mut client, issuer, &plan.certificate, &answers, replaces.as_deref(), now).await?;
         let end = new.validity().1;
-        plan.wanted.slot.set(new);
+        plan.certificate.slot.set(new);
         plan.follow();
         // A new certificate is not replaced at once, whatever dates it and the authority give.
         plan.earliest = now() + rest_after(end.saturating_sub(now()));
-        let name = plan.wanted.name();
+        let name = plan.certificate.name();
         self.log(
             Level::Notice,
             format_args!(
@@ -384,7 +388,7 @@ impl Task {
             }
             Err(error) => {
                 plan.renew = by_lifetime(begin, end, luck());
-                let name = plan.wanted.name();
+                let name = plan.certificate.name();
                 let issuer = &self.work.issuer.name;
                 self.log(
                     Level::Warn,
@@ -400,10 +404,10 @@ impl Task {
     fn keep(&self, plan: &mut Plan) {
         plan.keep = None;
         let Issuer { name: issuer, state: Some(path), .. } = &*self.work.issuer else { return };
-        let Some(issued) = plan.wanted.slot.issued() else { return };
-        if let Err(error) = State::new(path).keep_certificate(&plan.wanted.id(), &issued.file) {
+        let Some(issued) = plan.certificate.slot.issued() else { return };
+        if let Err(error) = State::new(path).keep_certificate(&plan.certificate.id(), &issued.file) {
             plan.keep = Some(now() + KEEP_AGAIN);
-            let name = plan.wanted.name();
+            let name = plan.certificate.name();
             self.log(
                 Level::Crit,
                 format_args!("acme: certificate \"{name}\" from issuer \"{issuer}\" is used and cannot be kept: {error}, next attempt in {KEEP_AGAIN} s"),

@@ -136,9 +136,9 @@ mod tests {
             ("https://ca.example/a\r\nb", Err(UrlError::BadByte)),
             ("https://ca.example/\u{e4}", Err(UrlError::BadByte)),
         ] {
-            let found = Url::parse(text)
+            let result = Url::parse(text)
                 .map(|url| format!("{} {} {} {}", url.host(), url.port(), url.authority(), url.target()));
-            assert_eq!(found, parts.map(str::to_owned), "{text}");
+            assert_eq!(result, parts.map(str::to_owned), "{text}");
         }
     }
 }

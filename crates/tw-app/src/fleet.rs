@@ -162,7 +162,7 @@ pub(crate) fn directives() -> impl Iterator<Item = DirectiveInfo> {
 /// The blocks while a configuration is loaded.
 #[derive(Default)]
 pub(crate) struct FleetBlocks {
-    written: Vec<(Box<str>, Span, RawFleet)>,
+    blocks: Vec<(Box<str>, Span, RawFleet)>,
     /// Files and connections that the agents need.
     pub(crate) reach: Reach,
     /// Directories to make.
@@ -178,7 +178,7 @@ impl FleetBlocks {
     fn read_block(&mut self, node: &Node, loader: &mut Loader<'_>) -> Result<(), ConfError> {
         loader.check_block(node, MAIN)?;
         let fleet = name(node, node.arg(0)?)?;
-        if self.written.iter().any(|(known, ..)| *known == fleet) {
+        if self.blocks.iter().any(|(candidate, ..)| *candidate == fleet) {
             return Err(node.fail(format!("duplicate fleet \"{fleet}\"")));
         }
         let mut raw = RawFleet::default();
@@ -190,13 +190,13 @@ impl FleetBlocks {
             tw_conf::check(line, &record.info(), MODULE_BLOCK)?;
             (record.set)(&mut raw, line, &mut loader.cx(MODULE_BLOCK))
         });
-        self.written.push((fleet, node.span, raw));
+        self.blocks.push((fleet, node.span, raw));
         Ok(())
     }
 
     /// Makes the fleets, before caches look for them.
     pub(crate) fn resolve(&mut self, mut shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
-        for (name, span, raw) in std::mem::take(&mut self.written) {
+        for (name, span, raw) in std::mem::take(&mut self.blocks) {
             let settings = match raw.resolve(&name, span, &mut shared) {
                 Ok(settings) => settings,
                 Err(error) => {
@@ -211,7 +211,7 @@ impl FleetBlocks {
             if let Ok(path) = CString::new(path) {
                 self.temp_paths.push(Arc::new(TempPath { path, levels: [0; 3] }));
             }
-            let fits = |known: &Fleet| *known.settings() == settings;
+            let fits = |fleet: &Fleet| *fleet.settings() == settings;
             shared
                 .shared_objects
                 .keep(shared.previous, name.as_bytes(), fits, || Fleet::new(settings.clone()));

@@ -81,13 +81,13 @@ pub fn usage(begin: &str, options: &[Opt]) -> String {
 
 /// Each option with its description, in two columns. `names` are texts of descriptions with their replacements.
 pub fn listed(options: &[Opt], names: &[(&str, &str)]) -> String {
-    let written = options.iter().map(|option| {
+    let written_values = options.iter().map(|option| {
         let value = option.value.as_ref().map(|value| format!(" {}", value.name)).unwrap_or_default();
         (format!("{}{value}", option.names.join(",")), option.about)
     });
-    let written: Vec<_> = written.collect();
-    let width = written.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let lines = written.iter().map(|(name, about)| {
+    let written_values: Vec<_> = written_values.collect();
+    let width = written_values.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let lines = written_values.iter().map(|(name, about)| {
         let about = names.iter().fold((*about).to_owned(), |about, (name, text)| about.replace(name, text));
         wrapped(&about, &format!("  {name:<width$} : "), &" ".repeat(width + 5))
     });

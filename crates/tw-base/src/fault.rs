@@ -91,13 +91,13 @@ pub const FAULT_ERRORS: [(&str, Errno); 9] = [
 pub fn fault_error(name: &[u8]) -> Option<Errno> {
     FAULT_ERRORS
         .into_iter()
-        .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
+        .find(|(candidate, _)| candidate.as_bytes().eq_ignore_ascii_case(name))
         .map(|(_, errno)| errno)
 }
 
 /// Name of an error in [`FAULT_ERRORS`].
 pub fn fault_error_name(errno: Errno) -> &'static str {
-    FAULT_ERRORS.iter().find(|(_, known)| *known == errno).map_or("an error", |(name, _)| name)
+    FAULT_ERRORS.iter().find(|(_, candidate)| *candidate == errno).map_or("an error", |(name, _)| name)
 }
 
 /// Share of operations, in millionths.

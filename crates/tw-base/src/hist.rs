@@ -135,10 +135,10 @@ impl Snapshot {
             return None;
         }
         let rank = ((count as f64 * q).ceil() as u64).clamp(1, count);
-        let mut seen = 0;
+        let mut seen_count = 0;
         for (index, n) in self.buckets.iter().enumerate() {
-            seen += n;
-            if seen >= rank {
+            seen_count += n;
+            if seen_count >= rank {
                 return Some(upper_bound(index));
             }
         }
@@ -153,14 +153,14 @@ impl Snapshot {
     /// For each of `bounds`, in nanoseconds and growing, how many spans were at most so long. One walk over the buckets.
     pub fn cumulative<const N: usize>(&self, bounds: &[u64; N]) -> [u64; N] {
         let mut at = 0;
-        let mut seen = 0;
+        let mut seen_count = 0;
         bounds.map(|bound| {
             let end = bucket_of(bound);
             while at <= end {
-                seen += self.buckets[at];
+                seen_count += self.buckets[at];
                 at += 1;
             }
-            seen
+            seen_count
         })
     }
 

@@ -91,18 +91,18 @@ struct Line<T>(T);
 /// Written at every look of the kernel, and read by every request.
 struct Looked {
     bound: AtomicU64,
-    left: AtomicI64,
+    remaining: AtomicI64,
     /// Bytes that were allocated then.
     allocated: AtomicI64,
     /// Bytes that were written to files until then.
-    written: AtomicI64,
+    written_bytes: AtomicI64,
 }
 
 static LOOKED: Line<Looked> = Line(Looked {
     bound: AtomicU64::new(UNBOUNDED),
-    left: AtomicI64::new(i64::MAX),
+    remaining: AtomicI64::new(i64::MAX),
     allocated: AtomicI64::new(0),
-    written: AtomicI64::new(0),
+    written_bytes: AtomicI64::new(0),
 });
 /// Bytes that were written to files since the start.
 static WRITTEN: Line<AtomicI64> = Line(AtomicI64::new(0));
@@ -144,14 +144,14 @@ fn tell(here: &Cell<i64>, all: &AtomicI64, bytes: i64) {
 }
 
 /// Takes over what the kernel counts: the bound, and what is left of it now. Without a bound there is always plenty.
-pub fn look(bound: Option<u64>, left: u64, pages: FilePages) {
+pub fn look(bound: Option<u64>, remaining: u64, pages: FilePages) {
     let allocated = ALLOCATED.0.load(Relaxed);
-    let written = match pages {
+    let written_bytes = match pages {
         FilePages::Count => WRITTEN.0.load(Relaxed),
         FilePages::DoNotCount => i64::MAX,
     };
-    LOOKED.0.written.store(written, Relaxed);
-    LOOKED.0.left.store(i64::try_from(left).unwrap_or(i64::MAX), Relaxed);
+    LOOKED.0.written_bytes.store(written_bytes, Relaxed);
+    LOOKED.0.remaining.store(i64::try_from(remaining).unwrap_or(i64::MAX), Relaxed);
     LOOKED.0.allocated.store(allocated, Relaxed);
     LOOKED.0.bound.store(bound.unwrap_or(UNBOUNDED), Relaxed);
 }
@@ -162,24 +162,24 @@ pub fn bound() -> Option<u64> {
 }
 
 /// Bytes left of the bound, as far as it is known: threads keep a little to themselves.
-pub fn left() -> u64 {
+pub fn remaining() -> u64 {
     let allocated = ALLOCATED.0.load(Relaxed).saturating_sub(LOOKED.0.allocated.load(Relaxed));
-    let written = WRITTEN.0.load(Relaxed).saturating_sub(LOOKED.0.written.load(Relaxed)).max(0);
-    let since = allocated.saturating_add(written);
-    LOOKED.0.left.load(Relaxed).saturating_sub(since).max(0).unsigned_abs()
+    let written_bytes = WRITTEN.0.load(Relaxed).saturating_sub(LOOKED.0.written_bytes.load(Relaxed)).max(0);
+    let since = allocated.saturating_add(written_bytes);
+    LOOKED.0.remaining.load(Relaxed).saturating_sub(since).max(0).unsigned_abs()
 }
 
 /// Bytes left for new requests: those that are served are expected to take as much again as they hold, when their responses come.
 pub fn left_for_requests() -> u64 {
-    left().saturating_sub(held_by_all())
+    remaining().saturating_sub(held_by_all())
 }
 
 fn held_by_all() -> u64 {
-    MemoryHolder::ALL.map(held).iter().sum()
+    MemoryHolder::ALL.map(held_bytes).iter().sum()
 }
 
 /// Bytes that clients of a protocol hold.
-pub fn held(holder: MemoryHolder) -> u64 {
+pub fn held_bytes(holder: MemoryHolder) -> u64 {
     HELD.0[holder as usize].load(Relaxed).max(0).unsigned_abs()
 }
 
@@ -193,11 +193,11 @@ pub fn level() -> MemoryLevel {
 
 /// Returns true if so little is left that unused memory is given back soon, whoever has used it.
 pub fn is_low() -> bool {
-    bound().is_some_and(|bound| left() < bound / TIGHT_PART)
+    bound().is_some_and(|bound| remaining() < bound / TIGHT_PART)
 }
 
-fn level_of(bound: u64, left: u64, held: u64) -> MemoryLevel {
-    if held < bound / HELD_PART {
+fn level_of(bound: u64, remaining: u64, held_bytes: u64) -> MemoryLevel {
+    if held_bytes < bound / HELD_PART {
         return MemoryLevel::Plenty;
     }
     [
@@ -206,7 +206,7 @@ fn level_of(bound: u64, left: u64, held: u64) -> MemoryLevel {
         (TIGHT_PART, MemoryLevel::Tight),
     ]
     .into_iter()
-    .find(|(part, _)| left < bound / part)
+    .find(|(part, _)| remaining < bound / part)
     .map_or(MemoryLevel::Plenty, |(_, level)| level)
 }
 
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn level_depends_on_what_is_left_and_held() {
-        for (left, held, expected) in [
+        for (remaining, held_bytes, expected) in [
             (1200, 1200, MemoryLevel::Plenty),
             (600, 1200, MemoryLevel::Plenty),
             (599, 1200, MemoryLevel::Tight),
@@ -227,7 +227,7 @@ mod tests {
             (0, 36, MemoryLevel::Plenty),
             (0, 37, MemoryLevel::Exhausted),
         ] {
-            assert_eq!(level_of(1200, left, held), expected, "{left} {held}");
+            assert_eq!(level_of(1200, remaining, held_bytes), expected, "{remaining} {held_bytes}");
         }
     }
 

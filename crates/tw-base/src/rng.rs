@@ -34,11 +34,11 @@ mod tests {
         // The first numbers of the reference implementation for the seed 1234567.
         let mut rng = Rng::seeded(1_234_567);
         assert_eq!([rng.next(), rng.next()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
-        let mut seen = [0; 7];
+        let mut seen_values = [0; 7];
         for _ in 0..7000 {
-            seen[rng.below(7) as usize] += 1;
+            seen_values[rng.below(7) as usize] += 1;
         }
-        assert!(seen.iter().all(|n| (850..1150).contains(n)), "{seen:?}");
+        assert!(seen_values.iter().all(|n| (850..1150).contains(n)), "{seen_values:?}");
         assert_eq!(rng.below(0), 0);
     }
 }

@@ -212,9 +212,9 @@ pub(super) fn run(args: &[String]) -> Outcome {
 /// Parts to be measured, each with a build: a distributed one right behind ours, if there is one.
 fn chosen(options: &Options) -> Outcome<Vec<(&'static Part, Build)>> {
     let find = |name: &str| {
-        let known = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
+        let known_names = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
         let part = PARTS.iter().find(|part| part.name == name);
-        part.ok_or_else(|| format!("no part {name}: {}", known()))
+        part.ok_or_else(|| format!("no part {name}: {}", known_names()))
     };
     let parts: Vec<&Part> = match options.text("parts") {
         None => PARTS.iter().collect(),
@@ -268,8 +268,9 @@ mod tests {
         for (name, value) in [("static", 1), ("pools", 2), ("static", 3)] {
             keep(&mut results, "parts", name, json!({ "measurement": name, "value": value }));
         }
-        let found: Vec<_> = results["parts"].as_array().unwrap().iter().map(|part| &part["value"]).collect();
-        assert_eq!(found, [2, 3]);
+        let found_values: Vec<_> =
+            results["parts"].as_array().unwrap().iter().map(|part| &part["value"]).collect();
+        assert_eq!(found_values, [2, 3]);
     }
 
     #[test]
@@ -305,8 +306,8 @@ mod tests {
     #[test]
     fn parts_of_the_distributed_build_have_targets() {
         for part in PARTS {
-            let wanted = targets::of(part.name).any(|wanted| wanted.distributed.is_some());
-            assert_eq!(part.distributed.is_some(), wanted, "{}", part.name);
+            let is_wanted = targets::of(part.name).any(|row_limit| row_limit.distributed.is_some());
+            assert_eq!(part.distributed.is_some(), is_wanted, "{}", part.name);
         }
     }
 }

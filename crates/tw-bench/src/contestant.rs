@@ -400,16 +400,16 @@ impl Contestant {
                 let port = port.number().to_string();
                 let dir = prefix.path().display().to_string();
                 let file = prefix.join(OTHER_CONF).display().to_string();
-                let known =
+                let find_known =
                     |text: &String| text.replace(PORT, &port).replace(PREFIX, &dir).replace(CONF, &file);
                 for (name, content) in files {
                     if let Some(parent) = prefix.join(name).parent() {
                         fs::create_dir_all(parent)?;
                     }
-                    prefix.write(name, known(content))?;
+                    prefix.write(name, find_known(content))?;
                 }
                 let mut command = place.command(path);
-                command.args(args.iter().map(known));
+                command.args(args.iter().map(find_known));
                 command
             }
         };
@@ -517,7 +517,7 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
     fs::create_dir_all(&dir)?;
     for (name, size) in sizes {
         let path = dir.join(name);
-        if fs::metadata(&path).map(|found| found.len()).ok() != Some(*size as u64) {
+        if fs::metadata(&path).map(|metadata| metadata.len()).ok() != Some(*size as u64) {
             fs::write(&path, super::data::noise(1, *size))?;
         }
     }

@@ -103,7 +103,7 @@ impl Random {
 /// Writes a hot file of this name and size below `data`, unless it is there.
 pub(super) fn hot_file(data: &Path, name: &str, size: usize) -> Outcome<PathBuf> {
     let path = data.join("hot").join(name);
-    if fs::metadata(&path).map(|found| found.len()).ok() != Some(size as u64) {
+    if fs::metadata(&path).map(|metadata| metadata.len()).ok() != Some(size as u64) {
         fs::create_dir_all(data.join("hot"))?;
         fs::write(&path, noise(1, size))?;
         File::open(&path)?.sync_all()?;

@@ -74,7 +74,7 @@ fn files() -> Outcome<PathBuf> {
 
 /// Leaves a file alone that is right already: one that is old is kept in memory.
 fn write(path: &Path, text: Vec<u8>) -> Outcome {
-    if fs::read(path).is_ok_and(|found| found == text) { Ok(()) } else { Ok(fs::write(path, text)?) }
+    if fs::read(path).is_ok_and(|candidate| candidate == text) { Ok(()) } else { Ok(fs::write(path, text)?) }
 }
 
 fn add_rows(report: &mut Report, case: &Case, results: &[Score], size: u64) {

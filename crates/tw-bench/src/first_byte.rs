@@ -37,8 +37,8 @@ pub(super) fn run(
     }
     progress("");
     report.case(&table, Value::Array(numbers));
-    let of = |wanted: &str| {
-        firsts.iter().find(|(name, _)| *name == wanted).map_or(f64::NAN, |(_, p50)| p50.as_secs_f64())
+    let of = |wanted_name: &str| {
+        firsts.iter().find(|(name, _)| *name == wanted_name).map_or(f64::NAN, |(_, p50)| p50.as_secs_f64())
     };
     let what = format!("first byte beside a download, median of {OURS} / {NGINX}");
     report.target(what, of(OURS) / of(NGINX));

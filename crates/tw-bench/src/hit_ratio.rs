@@ -142,32 +142,32 @@ fn through_index(requests: &[u32], capacity: usize, policy: EvictionPolicy) -> u
     index.set_policy(policy);
     let max_size = SIZE * capacity as u64;
     let mut hits = 0;
-    let mut gone = Vec::new();
+    let mut removed_entries = Vec::new();
     for (nth, number) in requests.iter().enumerate() {
         let key = key(*number);
         let now = (nth / RATE) as u32;
-        if index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File) {
+        if index.lookup(key, now).is_some_and(|entry| entry.holds == EntryState::File) {
             hits += 1;
             continue;
         }
-        gone.extend(index.count_use(key, now).pushed_out);
+        removed_entries.extend(index.count_use(key, now).pushed_out);
         let commit = index.claim(key, now).commit();
         match commit.map(|commit| commit.store(SIZE, u32::MAX, now)) {
-            Ok(Ok(pushed_out)) => gone.extend(pushed_out),
+            Ok(Ok(pushed_out)) => removed_entries.extend(pushed_out),
             // There are no purges, and no other thread stores.
             Ok(Err(_)) | Err(_) => unreachable!("no response is refused"),
         }
         loop {
             let excess = index.counts().bytes.saturating_sub(max_size);
             if excess == 0
-                || index.evict(EvictionTarget::Bytes(excess), now, &mut gone) == Progress::Done
-                    && gone.is_empty()
+                || index.evict(EvictionTarget::Bytes(excess), now, &mut removed_entries) == Progress::Done
+                    && removed_entries.is_empty()
             {
                 break;
             }
-            gone.drain(..).for_each(tw_cache::RemovedEntry::deleted);
+            removed_entries.drain(..).for_each(tw_cache::RemovedEntry::deleted);
         }
-        gone.drain(..).for_each(tw_cache::RemovedEntry::deleted);
+        removed_entries.drain(..).for_each(tw_cache::RemovedEntry::deleted);
     }
     hits
 }
@@ -177,9 +177,9 @@ fn through_index(requests: &[u32], capacity: usize, policy: EvictionPolicy) -> u
 fn optimal(requests: &[u32], capacity: usize) -> usize {
     const NEVER: usize = usize::MAX;
     let mut next_use = vec![NEVER; requests.len()];
-    let mut seen = HashMap::new();
+    let mut seen_values = HashMap::new();
     for (nth, number) in requests.iter().enumerate().rev() {
-        if let Some(next) = seen.insert(*number, nth) {
+        if let Some(next) = seen_values.insert(*number, nth) {
             next_use[nth] = next;
         }
     }

@@ -129,7 +129,7 @@ impl Plan {
 
 /// Measure that is compared with nginx.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted {
+pub(super) enum Measure {
     /// Processor time for a request.
     Cpu,
     /// Bytes in a second.
@@ -145,9 +145,9 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let setup = Setup::new(&options)?;
     let mut report = Report::new("h2", &setup.binaries);
     for over in Over::ALL {
-        for (name, wanted) in [("1k", Wanted::Cpu), ("32k", Wanted::Cpu), ("1m", Wanted::Throughput)] {
+        for (name, measure) in [("1k", Measure::Cpu), ("32k", Measure::Cpu), ("1m", Measure::Throughput)] {
             if options.wants(name) {
-                requests(&mut report, &setup, &plan, name, over, wanted)?;
+                requests(&mut report, &setup, &plan, name, over, measure)?;
             }
         }
     }
@@ -218,13 +218,13 @@ fn requests(
     plan: &Plan,
     name: &str,
     over: Over,
-    wanted: Wanted,
+    measure: Measure,
 ) -> Outcome {
-    let known = FILES.iter().find(|(file, ..)| *file == name);
-    let &(_, path, size) = known.ok_or("no such file")?;
+    let row = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = row.ok_or("no such file")?;
     let title =
         format!("{name}, {} connections of {} streams, {}", plan.connections, plan.streams, over.name());
-    compare(report, plan, &File { title, size, wanted }, &setup.contestants(over, ""), |server| {
+    compare(report, plan, &File { title, size, measure }, &setup.contestants(over, ""), |server| {
         sample(server, path, size, plan)
     })
 }
@@ -233,14 +233,14 @@ fn requests(
 pub(super) struct File {
     pub(super) title: String,
     pub(super) size: usize,
-    pub(super) wanted: Wanted,
+    pub(super) measure: Measure,
 }
 
 /// Loads both servers in turn, and prints medians and the target.
 pub(super) fn compare(
     report: &mut Report,
     plan: &Plan,
-    File { title, size, wanted }: &File,
+    File { title, size, measure }: &File,
     contestants: &[Contestant],
     sample: impl Fn(&Running) -> Outcome<Sample>,
 ) -> Outcome {
@@ -256,11 +256,11 @@ pub(super) fn compare(
         }
     }
     progress("");
-    publish(report, title, *size, *wanted, &scores);
+    publish(report, title, *size, *measure, &scores);
     Ok(())
 }
 
-fn publish(report: &mut Report, title: &str, size: usize, wanted: Wanted, scores: &[Score]) {
+fn publish(report: &mut Report, title: &str, size: usize, measure: Measure, scores: &[Score]) {
     let has_own = scores.iter().all(|score| score.samples.iter().all(|sample| sample.own.is_some()));
     let mut columns = vec!["CPU µs/req", "of nginx", "req/s", "MB/s", "of nginx"];
     columns.extend(["p50", "p99", "load busy"].iter().filter(|_| has_own));
@@ -296,9 +296,9 @@ fn publish(report: &mut Report, title: &str, size: usize, wanted: Wanted, scores
         })
     });
     report.case(&table, numbers.collect::<Vec<Value>>().into());
-    let (what, value) = match wanted {
-        Wanted::Cpu => ("CPU", of(OURS, Score::cpu_us) / of(NGINX, Score::cpu_us)),
-        Wanted::Throughput => ("throughput", of(OURS, Score::per_second) / of(NGINX, Score::per_second)),
+    let (what, value) = match measure {
+        Measure::Cpu => ("CPU", of(OURS, Score::cpu_us) / of(NGINX, Score::cpu_us)),
+        Measure::Throughput => ("throughput", of(OURS, Score::per_second) / of(NGINX, Score::per_second)),
     };
     report.target(format!("{title}: {what} of {OURS} / {NGINX}"), value);
 }

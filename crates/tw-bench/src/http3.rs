@@ -17,7 +17,7 @@ mod setup;
 use super::Outcome;
 use super::contestant::{NGINX, Running};
 use super::h2load::Amount;
-use super::http2::{File, OwnNumbers, Plan, Sample, Wanted, compare};
+use super::http2::{File, Measure, OwnNumbers, Plan, Sample, compare};
 use super::options::Options;
 use super::report::Report;
 use super::tls::Key;
@@ -45,14 +45,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let setup = Setup::new(&options)?;
     let mut report = Report::new("h3", &setup.binaries);
     report.note(&format!("{NGINX} is {}", setup.binaries.nginx.library()));
-    for (name, wanted, lost_percent) in [
-        ("1k", Wanted::Cpu, 0),
-        ("32k", Wanted::Cpu, 0),
-        ("1m", Wanted::Throughput, 0),
-        ("loss", Wanted::Throughput, LOST_PERCENT),
+    for (name, measure, lost_percent) in [
+        ("1k", Measure::Cpu, 0),
+        ("32k", Measure::Cpu, 0),
+        ("1m", Measure::Throughput, 0),
+        ("loss", Measure::Throughput, LOST_PERCENT),
     ] {
         if options.wants(name) {
-            requests(&mut report, &setup, &plan, name, wanted, lost_percent)?;
+            requests(&mut report, &setup, &plan, name, measure, lost_percent)?;
         }
     }
     if options.wants("handshakes") {
@@ -78,12 +78,12 @@ fn requests(
     setup: &Setup,
     plan: &Plan,
     name: &str,
-    wanted: Wanted,
+    measure: Measure,
     lost_percent: usize,
 ) -> Outcome {
     let name = if lost_percent > 0 { "1m" } else { name };
-    let known = FILES.iter().find(|(file, ..)| *file == name);
-    let &(_, path, size) = known.ok_or("no such file")?;
+    let row = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = row.ok_or("no such file")?;
     let (streams, amount) = match size {
         ..LARGE_MIN => (plan.streams, Amount::Seconds(plan.seconds)),
         _ => (plan.streams.min(LARGE_STREAMS_MAX), Amount::Requests(plan.seconds * LARGE_PER_SECOND)),
@@ -111,5 +111,5 @@ fn requests(
         let own = OwnNumbers { latencies: served.latencies, busy: served.busy };
         Ok(Sample { served: result, cpu: served.cpu, own: Some(own) })
     };
-    compare(report, plan, &File { title, size, wanted }, &setup.contestants(Key::EcdsaP256, ""), sample)
+    compare(report, plan, &File { title, size, measure }, &setup.contestants(Key::EcdsaP256, ""), sample)
 }

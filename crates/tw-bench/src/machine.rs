@@ -82,8 +82,8 @@ fn file_system(dir: &Path) -> String {
         (0x794C_7630, "overlayfs"),
         (0x2FC1_2FC1, "zfs"),
     ];
-    let found = dir.ancestors().find_map(|dir| statfs(dir).ok());
-    let magic = found.map_or(0, |found| u64::try_from(found.f_type).unwrap_or(0));
+    let file_stat = dir.ancestors().find_map(|dir| statfs(dir).ok());
+    let magic = file_stat.map_or(0, |result| u64::try_from(result.f_type).unwrap_or(0));
     let name = NAMES.iter().find(|(number, _)| *number == magic).map(|(_, name)| (*name).to_owned());
     name.unwrap_or_else(|| format!("file system {magic:#x}"))
 }

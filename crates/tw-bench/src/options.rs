@@ -194,7 +194,7 @@ impl Options {
 
     /// Returns `true` if a case is selected: no `--only`, or named there.
     pub(super) fn wants(&self, case: &str) -> bool {
-        self.text("only").is_none_or(|only| only.split(',').any(|wanted| wanted == case))
+        self.text("only").is_none_or(|only| only.split(',').any(|wanted_name| wanted_name == case))
     }
 }
 

@@ -10,8 +10,8 @@ pub(super) const PROGRESS: &str = "TAILWATER_BENCH_PROGRESS";
 pub(super) fn remaining() -> String {
     let Ok(text) = env::var(PROGRESS) else { return String::new() };
     let Some((ends, title)) = text.split_once(' ') else { return String::new() };
-    let left = ends.parse::<u64>().unwrap_or(0).saturating_sub(since_epoch());
-    format!("[{title}, {}:{:02} left] ", left / 60, left % 60)
+    let remaining_len = ends.parse::<u64>().unwrap_or(0).saturating_sub(since_epoch());
+    format!("[{title}, {}:{:02} left] ", remaining_len / 60, remaining_len % 60)
 }
 
 /// Seconds of the clock.

@@ -141,15 +141,15 @@ impl Report {
         }
         let mut table = Table::new("target", &["wanted", "measured", ""]);
         for verdict in &self.verdicts {
-            let unit = verdict.wanted.as_ref().map_or("", |wanted| wanted.unit.as_str());
-            let wanted = verdict.wanted.as_ref().map_or("—".to_owned(), targets::Wanted::text);
+            let unit = verdict.limit.as_ref().map_or("", |row_limit| row_limit.unit.as_str());
+            let wanted_name = verdict.limit.as_ref().map_or("—".to_owned(), targets::RowLimit::text);
             let word = match verdict.is_met() {
                 Some(true) => "met",
                 Some(false) => "MISSED",
                 None => "no target",
             };
             let measured = format!("{}{unit}", number(verdict.value));
-            table.row(&verdict.row, vec![wanted, measured, word.to_owned()]);
+            table.row(&verdict.row, vec![wanted_name, measured, word.to_owned()]);
         }
         if !self.verdicts.is_empty() {
             println!("{}", table.text());
@@ -173,8 +173,8 @@ impl Report {
 /// Shows progress on a terminal, in a line that the next call replaces; an empty text removes it.
 pub(super) fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        let left = if text.is_empty() { String::new() } else { remaining_time::remaining() };
-        eprint!("\r\x1b[K{left}{text}");
+        let rest = if text.is_empty() { String::new() } else { remaining_time::remaining() };
+        eprint!("\r\x1b[K{rest}{text}");
     }
 }
 

@@ -290,7 +290,7 @@ fn publish(report: &mut Report, protocol: Protocol, scores: &[Score]) {
     report.plot(&latency);
     report.plot(&shares);
 
-    let of = |wanted: &str| scores.iter().find(|score| score.name == wanted);
+    let of = |wanted_name: &str| scores.iter().find(|score| score.name == wanted_name);
     let ratio = |number: fn(&Score) -> f64| match (of(OURS_REUSEPORT), of(NGINX_REUSEPORT)) {
         (Some(ours), Some(nginx)) => number(ours) / number(nginx),
         _ => f64::NAN,

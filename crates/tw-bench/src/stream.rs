@@ -229,16 +229,17 @@ fn beside(report: &mut Report, relays: &Relays, plan: &Plan) -> Outcome {
 }
 
 /// Memory of relays through which bytes went once in both directions.
-fn idle(report: &mut Report, relays: &Relays, wanted: usize) -> Outcome {
+fn idle(report: &mut Report, relays: &Relays, wanted_number: usize) -> Outcome {
     let files_max = raise_open_files()?;
     // This process has one for each, the server behind the relay one, and the relay two; HAProxy wants room for half of
     // one more.
     let room = usize::try_from(files_max.saturating_sub(SPARE_FILES) * 2 / 5).unwrap_or(usize::MAX);
     // Ports of one address.
-    let count = wanted.min(room).min(25_000);
-    if count < wanted {
-        report
-            .note(&format!("{count} idle relays instead of {wanted}: descriptors and ports of one address"));
+    let count = wanted_number.min(room).min(25_000);
+    if count < wanted_number {
+        report.note(&format!(
+            "{count} idle relays instead of {wanted_number}: descriptors and ports of one address"
+        ));
     }
     let mut table = Table::new(format!("{count} idle relays"), &["B each", "resident B each"]);
     let mut numbers = Vec::new();

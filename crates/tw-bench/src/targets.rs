@@ -20,7 +20,7 @@ pub(super) enum Limit {
 
 /// Limit of the values of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct RowLimit {
     bench: String,
     row: String,
     pub(super) limit: Limit,
@@ -37,28 +37,28 @@ pub(super) struct Verdict {
     pub(super) row: String,
     pub(super) value: f64,
     /// Target; `None` for a row without one.
-    pub(super) wanted: Option<Wanted>,
+    pub(super) limit: Option<RowLimit>,
 }
 
-static ALL: LazyLock<Vec<Wanted>> =
+static ALL: LazyLock<Vec<RowLimit>> =
     LazyLock::new(|| parse(FILE).expect("the file is part of the program, and a test reads it"));
 
 /// Targets of one bench.
-pub(super) fn of(bench: &str) -> impl Iterator<Item = &'static Wanted> {
-    ALL.iter().filter(move |wanted| wanted.bench == bench)
+pub(super) fn of(bench: &str) -> impl Iterator<Item = &'static RowLimit> {
+    ALL.iter().filter(move |row_limit| row_limit.bench == bench)
 }
 
 /// Target of a row of a bench, if it has one.
-pub(super) fn wanted(bench: &str, row: &str) -> Option<&'static Wanted> {
-    of(bench).find(|wanted| matches(&wanted.row, row))
+pub(super) fn limit_of_row(bench: &str, row: &str) -> Option<&'static RowLimit> {
+    of(bench).find(|row_limit| matches(&row_limit.row, row))
 }
 
 /// Judges a value of a bench.
 pub(super) fn judge(bench: &str, row: &str, value: f64) -> Verdict {
-    Verdict { row: row.to_owned(), value, wanted: wanted(bench, row).cloned() }
+    Verdict { row: row.to_owned(), value, limit: limit_of_row(bench, row).cloned() }
 }
 
-fn parse(text: &str) -> Option<Vec<Wanted>> {
+fn parse(text: &str) -> Option<Vec<RowLimit>> {
     let one = |value: &Value| {
         let (limit, kind): (_, fn(f64) -> Limit) =
             match (value["at_most"].as_f64(), value["at_least"].as_f64()) {
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Option<Vec<Wanted>> {
                 (None, Some(limit)) => (limit, Limit::AtLeast),
                 _ => return None,
             };
-        Some(Wanted {
+        Some(RowLimit {
             bench: value["bench"].as_str()?.to_owned(),
             row: value["row"].as_str()?.to_owned(),
             limit: kind(limit),
@@ -86,7 +86,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     ends.any(|at| matches(rest, &text[at..]))
 }
 
-impl Wanted {
+impl RowLimit {
     /// Limit for readers, as in `≤ 5 ms`.
     pub(super) fn text(&self) -> String {
         format!("{}{}", self.limit, self.unit)
@@ -116,30 +116,30 @@ impl fmt::Display for Limit {
 impl Verdict {
     /// True if the value keeps its limit; `None` without one. A value that could not be measured misses it.
     pub(super) fn is_met(&self) -> Option<bool> {
-        self.wanted.as_ref().map(|wanted| wanted.limit.is_met(self.value))
+        self.limit.as_ref().map(|row_limit| row_limit.limit.is_met(self.value))
     }
 
     /// Returns `true` if the value compares with another program.
     pub(super) fn compares(&self) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| wanted.peer.is_some())
+        self.limit.as_ref().is_some_and(|row_limit| row_limit.peer.is_some())
     }
 
     /// The other program, if it is better than ours.
     pub(super) fn better_peer(&self) -> Option<&str> {
-        let wanted = self.wanted.as_ref()?;
-        let is_better = match wanted.limit {
+        let row_limit = self.limit.as_ref()?;
+        let is_better = match row_limit.limit {
             Limit::AtMost(_) => self.value > 1.0,
             Limit::AtLeast(_) => self.value < 1.0,
         };
-        wanted.peer.as_deref().filter(|_| is_better)
+        row_limit.peer.as_deref().filter(|_| is_better)
     }
 
     pub(super) fn json(&self) -> Value {
         json!({
             "row": self.row,
             "value": self.value,
-            "unit": self.wanted.as_ref().map(|wanted| wanted.unit.as_str()),
-            "wanted": self.wanted.as_ref().map(Wanted::text),
+            "unit": self.limit.as_ref().map(|row_limit| row_limit.unit.as_str()),
+            "wanted": self.limit.as_ref().map(RowLimit::text),
             "met": self.is_met(),
             "better": self.better_peer(),
         })
@@ -154,10 +154,11 @@ mod tests {
     fn file_of_targets_is_read() {
         let all = parse(FILE).unwrap();
         assert!(all.len() > 50);
-        for (nth, wanted) in all.iter().enumerate() {
-            let twins =
-                all[..nth].iter().filter(|other| other.bench == wanted.bench && other.row == wanted.row);
-            assert_eq!(twins.count(), 0, "{wanted:?}");
+        for (nth, row_limit) in all.iter().enumerate() {
+            let twins = all[..nth]
+                .iter()
+                .filter(|other| other.bench == row_limit.bench && other.row == row_limit.row);
+            assert_eq!(twins.count(), 0, "{row_limit:?}");
         }
     }
 
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn values_are_judged_by_their_limit() {
-        let wanted = |limit, peer: Option<&str>| Wanted {
+        let wanted_share = |limit, peer: Option<&str>| RowLimit {
             bench: "b".to_owned(),
             row: "r".to_owned(),
             limit,
@@ -195,11 +196,12 @@ mod tests {
             (f64::NAN, Limit::AtMost(1.0), false, None),
             (f64::NAN, Limit::AtLeast(1.0), false, None),
         ] {
-            let verdict = Verdict { row: "r".to_owned(), value, wanted: Some(wanted(limit, Some("nginx"))) };
+            let verdict =
+                Verdict { row: "r".to_owned(), value, limit: Some(wanted_share(limit, Some("nginx"))) };
             assert_eq!((verdict.is_met(), verdict.better_peer()), (Some(met), better), "{value} {limit:?}");
         }
-        let verdict = Verdict { row: "r".to_owned(), value: 2.0, wanted: None };
+        let verdict = Verdict { row: "r".to_owned(), value: 2.0, limit: None };
         assert_eq!((verdict.is_met(), verdict.better_peer()), (None, None));
-        assert_eq!(wanted(Limit::AtMost(0.9), None).text(), "≤ 0.9");
+        assert_eq!(wanted_share(Limit::AtMost(0.9), None).text(), "≤ 0.9");
     }
 }

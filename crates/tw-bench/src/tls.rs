@@ -108,12 +108,12 @@ pub(super) fn run(args: &[String]) -> Outcome {
     for &connections in &plan.connections {
         for name in ["1k", "32k"] {
             if options.wants(name) {
-                requests(&mut report, &setup, &plan, name, connections, Wanted::Cpu)?;
+                requests(&mut report, &setup, &plan, name, connections, Measure::Cpu)?;
             }
         }
     }
     if options.wants("4m") {
-        requests(&mut report, &setup, &plan, "4m", LARGE_CONNECTIONS, Wanted::Throughput)?;
+        requests(&mut report, &setup, &plan, "4m", LARGE_CONNECTIONS, Measure::Throughput)?;
     }
     if options.wants("handshakes") {
         for key in Key::ALL {
@@ -131,7 +131,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
 
 /// Measure that is compared with nginx.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum Measure {
     /// Processor time for a request.
     Cpu,
     /// Bytes in a second.
@@ -145,10 +145,10 @@ fn requests(
     plan: &Plan,
     name: &str,
     connections: usize,
-    wanted: Wanted,
+    wanted_measure: Measure,
 ) -> Outcome {
-    let known = FILES.iter().find(|(file, ..)| *file == name);
-    let &(_, path, size) = known.ok_or("no such file")?;
+    let row = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = row.ok_or("no such file")?;
     let case = Case {
         title: format!("{name}, {connections} connections, TLS 1.3"),
         path,
@@ -177,9 +177,9 @@ fn requests(
         (Some(ours), Some(nginx)) => ours.per_second() / nginx.per_second(),
         _ => f64::NAN,
     };
-    let (what, value) = match wanted {
-        Wanted::Cpu => ("CPU", cpu_ratio(&results, OURS, NGINX)),
-        Wanted::Throughput => ("throughput", throughput()),
+    let (what, value) = match wanted_measure {
+        Measure::Cpu => ("CPU", cpu_ratio(&results, OURS, NGINX)),
+        Measure::Throughput => ("throughput", throughput()),
     };
     report.target(format!("{}: {what} of {OURS} / {NGINX}", case.title), value);
     Ok(())

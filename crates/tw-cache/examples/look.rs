@@ -43,8 +43,8 @@ fn main() {
     let index = Arc::new(Index::new(u64::MAX, [3, 5], Arc::clone(purges.sequence())));
     let sequence = purges.sequence().next();
     for number in 0..entries {
-        let known = LoadedEntry { key: key(number), sequence, since: sequence, size: 4096, valid_until: 0 };
-        index.load(&known, 1);
+        let entry = LoadedEntry { key: key(number), sequence, since: sequence, size: 4096, valid_until: 0 };
+        index.load(&entry, 1);
     }
     show("bytes of memory per entry, not ns", index.memory() / u64::from(entries.max(1)));
     time("look, 1000 entries in turn", 1000, |number| index.lookup(key(number), 1));

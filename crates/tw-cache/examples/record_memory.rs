@@ -46,8 +46,8 @@ fn first_lookup(index: Index, path: &str, key: Key) -> std::io::Result<()> {
     file.read_exact_at(&mut block, u64::from(number) * SNAPSHOT_BLOCK_SIZE as u64)?;
     let rows = snapshot.rows(number, &block).unwrap_or_default();
     index.restore_records(&snapshot, number, &rows, |_| true, 1_000);
-    let found = index.peek(key).and_then(|found| found.address);
-    println!("first lookup: {:?}, {found:?}", began.elapsed());
+    let address = index.peek(key).and_then(|entry| entry.address);
+    println!("first lookup: {:?}, {address:?}", began.elapsed());
     let began = Instant::now();
     for number in 1..snapshot.blocks() {
         file.read_exact_at(&mut block, u64::from(number) * SNAPSHOT_BLOCK_SIZE as u64)?;
@@ -75,19 +75,19 @@ fn main() {
         let address =
             SegmentAddress { segment: (number >> 16) as u32, block: (number & 0xffff) as u32 + 1, blocks: 1 };
         let key = Key::of(&number.to_le_bytes());
-        let known = LoadedRecord { key, sequence: number, address, valid_until: 0 };
-        if let RecordOutcome::Outdated(gone) = index.load_record(&known, 1_000) {
-            gone.deleted();
+        let record = LoadedRecord { key, sequence: number, address, valid_until: 0 };
+        if let RecordOutcome::Outdated(removed_entry) = index.load_record(&record, 1_000) {
+            removed_entry.deleted();
             lost += 1;
         }
     }
     let loaded = began.elapsed();
     let memory = resident() - before;
     let began = Instant::now();
-    let found =
+    let found_value =
         (0..count).filter(|number| index.lookup(Key::of(&number.to_le_bytes()), 1_000).is_some()).count();
     println!(
-        "{count} entries: {:.2} bytes each, {:.2} as counted, {:.0} ns to add, {:.0} ns to find, {found} found, {lost} share a tag",
+        "{count} entries: {:.2} bytes each, {:.2} as counted, {:.0} ns to add, {:.0} ns to find, {found_value} found, {lost} share a tag",
         memory as f64 / count as f64,
         index.memory() as f64 / count as f64,
         loaded.as_nanos() as f64 / count as f64,

@@ -92,7 +92,7 @@ fn file_size(meta: &Meta) -> u64 {
 }
 
 /// Everything that can be seen of it.
-fn seen(meta: &Meta) -> String {
+fn description(meta: &Meta) -> String {
     let fields: Vec<_> = meta
         .fields
         .iter()
@@ -118,9 +118,13 @@ fn golden_files() {
         let golden = std::fs::read(&path).unwrap();
         assert!(bytes == golden, "{name} is encoded as other bytes than {}", path.display());
         let again = read(&golden, file_size(&meta)).unwrap();
-        assert_eq!(seen(&again), seen(&meta), "{name}");
+        assert_eq!(description(&again), description(&meta), "{name}");
         let used = needed(&golden).unwrap();
-        assert_eq!(seen(&read(&golden[..used], file_size(&meta)).unwrap()), seen(&meta), "{name}");
+        assert_eq!(
+            description(&read(&golden[..used], file_size(&meta)).unwrap()),
+            description(&meta),
+            "{name}"
+        );
     }
 }
 
@@ -151,7 +155,7 @@ fn every_bit_that_flips_is_found() {
     // Bytes behind the header are ignored: they may be left of a longer header.
     let mut other = bytes;
     other[used..].fill(0xff);
-    assert_eq!(seen(&read(&other, file_size(&meta)).unwrap()), seen(&meta));
+    assert_eq!(description(&read(&other, file_size(&meta)).unwrap()), description(&meta));
 }
 
 /// Writes another number over the header, with the checksum it would have.
@@ -272,8 +276,8 @@ fn every_bit_that_flips_in_a_file_is_found() {
                     _ if at >= start => Some(FormatError::Body),
                     _ => None,
                 };
-                let found = verified(&flipped).expect_err("a flipped bit");
-                assert!(expected.is_none_or(|expected| expected == found), "{at}: {found}");
+                let format_error = verified(&flipped).expect_err("a flipped bit");
+                assert!(expected.is_none_or(|expected| expected == format_error), "{at}: {format_error}");
                 flips += 1;
             }
         }
@@ -310,7 +314,7 @@ fn files_of_version_1_are_read_and_updated() {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
         let golden = std::fs::read(path).unwrap();
         let again = read(&golden, file_size(&meta)).unwrap();
-        assert_eq!(seen(&again), seen(&meta), "{name}");
+        assert_eq!(description(&again), description(&meta), "{name}");
         assert_eq!((again.table_at(), BlockSums::read(&again, b"")), (None, Ok(None)));
         let body_len = again.body_len.unwrap();
         assert_eq!(again.stored_len(), Some(u64::from(again.header_size) + body_len));
@@ -319,7 +323,11 @@ fn files_of_version_1_are_read_and_updated() {
         validated.lifetime.valid_until += 60;
         let updated = encoded(&validated);
         assert_eq!(updated[8..10], [1, 0]);
-        assert_eq!(seen(&read(&updated, file_size(&meta)).unwrap()), seen(&validated), "{name}");
+        assert_eq!(
+            description(&read(&updated, file_size(&meta)).unwrap()),
+            description(&validated),
+            "{name}"
+        );
     }
 }
 
@@ -333,7 +341,7 @@ fn a_304_overwrites_the_header_or_needs_a_new_file() {
     meta.fields.append(Known::Date, "Sun, 06 Nov 1994 08:49:37 GMT");
     let new = encoded(&meta);
     assert_eq!(new.len(), old.len());
-    assert_eq!(seen(&read(&new, file_size(&meta)).unwrap()), seen(&meta));
+    assert_eq!(description(&read(&new, file_size(&meta)).unwrap()), description(&meta));
 
     meta.fields.append("X-Long", Bytes::from(vec![b'a'; 400]));
     let mut out = b"x".to_vec();
@@ -423,7 +431,7 @@ fn files_of_nginx_are_read() {
     // Moved into a file of ours.
     let mut ours = Meta { writer: WrittenBy::Tailwater, ..meta };
     ours.header_size = place(&ours).unwrap();
-    assert_eq!(seen(&read(&encoded(&ours), file_size(&ours)).unwrap()), seen(&ours));
+    assert_eq!(description(&read(&encoded(&ours), file_size(&ours)).unwrap()), description(&ours));
 }
 
 /// Two variants of one response, as nginx 1.22.1 has written them. The second one is named by the key of its variant.

@@ -63,24 +63,24 @@ impl Cache {
 
     /// Sequence number of the file on disk, unless it was purged.
     fn hit(&self, key: Key) -> Option<u64> {
-        let found = self.index.lookup(key, 1)?;
-        if found.holds == EntryState::Count {
+        let entry = self.index.lookup(key, 1)?;
+        if entry.holds == EntryState::Count {
             return None;
         }
         let Some(file) = self.disk().get(&key).cloned() else {
             // Another thread deletes the file.
-            self.index.remove_missing(key, found.sequence);
+            self.index.remove_missing(key, entry.sequence);
             return None;
         };
         let subject = Subject { key, text: file.text.as_bytes(), tags: &file.tags };
-        match self.purges.verdict(found.checked, &subject) {
+        match self.purges.verdict(entry.checked, &subject) {
             Verdict::Kept(checked) => {
-                self.index.confirm(key, found.sequence, checked);
+                self.index.confirm(key, entry.sequence, checked);
                 Some(file.content)
             }
             Verdict::Purged(_) => {
                 self.purged.fetch_add(1, SeqCst);
-                self.delete_if_sequence(key, found.sequence);
+                self.delete_if_sequence(key, entry.sequence);
                 None
             }
         }
@@ -90,10 +90,10 @@ impl Cache {
         self.delete(self.index.remove_if_sequence(key, sequence));
     }
 
-    fn delete(&self, gone: Option<RemovedEntry>) {
-        if let Some(gone) = gone {
-            self.disk().remove(&gone.key);
-            gone.deleted();
+    fn delete(&self, removed_entry: Option<RemovedEntry>) {
+        if let Some(removed_entry) = removed_entry {
+            self.disk().remove(&removed_entry.key);
+            removed_entry.deleted();
         }
     }
 
@@ -139,7 +139,7 @@ impl Cache {
                     if random.happens(50) {
                         self.purges.purge_key(key, Purge::Hard);
                     } else {
-                        self.delete(self.index.purge(key).gone);
+                        self.delete(self.index.purge(key).removed_entry);
                     }
                 }
             }
@@ -151,16 +151,16 @@ impl Cache {
     fn sweep(&self) {
         let latest = self.purges.latest();
         let mut cursor = self.index.sweep(latest);
-        let mut seen = Vec::new();
-        while self.index.scan(&mut cursor, &mut seen) == Progress::More {}
+        let mut entries = Vec::new();
+        while self.index.scan(&mut cursor, &mut entries) == Progress::More {}
         let mut oldest = latest;
-        for seen in seen {
-            if seen.found.holds == EntryState::File && seen.found.checked < latest {
-                self.visit(&seen);
+        for entry in entries {
+            if entry.state.holds == EntryState::File && entry.state.checked < latest {
+                self.visit(&entry);
             }
             // The state before the visit is no younger than the current one, except for purges that the visit has
             // applied.
-            oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
+            oldest = oldest.min(entry.claimed_since.unwrap_or(latest));
         }
         let departures = self.index.removals();
         while self.index.removal_state(departures) == RemovalState::Files {
@@ -169,17 +169,17 @@ impl Cache {
         self.purges.forget(oldest);
     }
 
-    fn visit(&self, seen: &ScannedEntry) {
-        let file = self.disk().get(&seen.key).cloned();
+    fn visit(&self, entry: &ScannedEntry) {
+        let file = self.disk().get(&entry.key).cloned();
         match file {
             Some(file) => {
-                let subject = Subject { key: seen.key, text: file.text.as_bytes(), tags: &file.tags };
-                match self.purges.verdict(seen.found.checked, &subject) {
-                    Verdict::Kept(checked) => self.index.confirm(seen.key, seen.found.sequence, checked),
-                    Verdict::Purged(_) => self.delete_if_sequence(seen.key, seen.found.sequence),
+                let subject = Subject { key: entry.key, text: file.text.as_bytes(), tags: &file.tags };
+                match self.purges.verdict(entry.state.checked, &subject) {
+                    Verdict::Kept(checked) => self.index.confirm(entry.key, entry.state.sequence, checked),
+                    Verdict::Purged(_) => self.delete_if_sequence(entry.key, entry.state.sequence),
                 }
             }
-            None => self.index.remove_missing(seen.key, seen.found.sequence),
+            None => self.index.remove_missing(entry.key, entry.state.sequence),
         }
     }
 }
@@ -230,17 +230,17 @@ fn one_purge_covers_a_hundred_thousand_entries() {
     let sequence = purges.purge_prefix(b"", Purge::Soft);
     assert_eq!((index.counts(), purges.counts()), (before, [1, 0, 0]));
     let mut cursor = ScanCursor::default();
-    let mut seen = Vec::new();
-    while index.scan(&mut cursor, &mut seen) == Progress::More {}
-    assert_eq!(seen.len(), 100_000);
-    for seen in &seen {
-        let subject = Subject { key: seen.key, text: b"/", tags: &[] };
-        assert_eq!(purges.verdict(seen.found.checked, &subject), Verdict::Purged(Purge::Soft));
+    let mut entries = Vec::new();
+    while index.scan(&mut cursor, &mut entries) == Progress::More {}
+    assert_eq!(entries.len(), 100_000);
+    for entry in &entries {
+        let subject = Subject { key: entry.key, text: b"/", tags: &[] };
+        assert_eq!(purges.verdict(entry.state.checked, &subject), Verdict::Purged(Purge::Soft));
     }
     // Once all entries are gone, the purge concerns nothing.
-    let mut gone = Vec::new();
-    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {}
-    assert_eq!((gone.len(), index.bytes_on_disk()), (100_000, 0));
+    let mut removed_entries = Vec::new();
+    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut removed_entries) == Progress::More {}
+    assert_eq!((removed_entries.len(), index.bytes_on_disk()), (100_000, 0));
     purges.forget(sequence);
     assert_eq!(purges.counts(), [0, 0, 0]);
 }

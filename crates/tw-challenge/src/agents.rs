@@ -235,7 +235,7 @@ mod tests {
         fn field_values(&self, name: &str) -> Vec<&[u8]> {
             self.fields
                 .iter()
-                .filter(|(known, _)| *known == name)
+                .filter(|(candidate, _)| *candidate == name)
                 .map(|(_, value)| value.as_bytes())
                 .collect()
         }

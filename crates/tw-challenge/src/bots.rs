@@ -99,13 +99,13 @@ impl Bots {
     pub(super) fn recall(&self, addr: IpAddr, now: Instant) -> Option<BotVerdict> {
         let mut remembered = self.remembered.lock();
         let id = remembered.find(&key(addr))?;
-        let found = *remembered.get(id);
-        if now >= found.until {
+        let found_remembered = *remembered.get(id);
+        if now >= found_remembered.until {
             remembered.remove(id);
             return None;
         }
         remembered.touch(id);
-        Some(found.verdict)
+        Some(found_remembered.verdict)
     }
 
     fn remember(&self, addr: IpAddr, verdict: BotVerdict, now: Instant) {
@@ -149,8 +149,8 @@ impl Bots {
         let Ok(names) = service.names(addr, timeout).await else { return BotVerdict::Unverified };
         for name in names.iter().take(BOT_NAMES_MAX).filter(|name| self.has(name.as_bytes())) {
             // Anyone can give an address of theirs any name, but not the name an address.
-            if let Ok(found) = service.addresses(name.as_bytes(), timeout).await
-                && found.iter().any(|found| found.to_canonical() == addr.to_canonical())
+            if let Ok(addresses) = service.addresses(name.as_bytes(), timeout).await
+                && addresses.iter().any(|ip| ip.to_canonical() == addr.to_canonical())
             {
                 return BotVerdict::Verified;
             }
@@ -160,8 +160,8 @@ impl Bots {
 
     /// Returns true if `name`, in lower case, is one of the names or below one.
     fn has(&self, name: &[u8]) -> bool {
-        self.names.iter().any(|known| {
-            name.strip_suffix(&**known).is_some_and(|front| front.is_empty() || front.ends_with(b"."))
+        self.names.iter().any(|candidate| {
+            name.strip_suffix(&**candidate).is_some_and(|front| front.is_empty() || front.ends_with(b"."))
         })
     }
 }

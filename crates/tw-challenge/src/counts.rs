@@ -77,14 +77,16 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn count(&self, result: ChallengeResult) {
         let counters = RESULTS.iter().zip(&self.results);
-        if let Some((_, counter)) = counters.into_iter().find(|((known, _), _)| *known == result) {
+        if let Some((_, counter)) =
+            counters.into_iter().find(|((challenge_result, _), _)| *challenge_result == result)
+        {
             counter.add(1);
         }
     }
 
     /// Counts a failure. Returns its words, for logs.
     pub(super) fn count_failure(&self, failure: Failure) -> (&'static str, &'static str) {
-        match FAILURES.iter().zip(&self.failures).find(|((known, ..), _)| *known == failure) {
+        match FAILURES.iter().zip(&self.failures).find(|((known_failure, ..), _)| *known_failure == failure) {
             Some(((_, of, cause), counter)) => {
                 counter.add(1);
                 (of, cause)

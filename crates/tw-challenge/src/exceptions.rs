@@ -36,11 +36,11 @@ impl Exception {
             [b'/', ..] => Ok(Self::Prefix(word.bytes.clone())),
             [b'=', path @ ..] if path.starts_with(b"/") => Ok(Self::Path(path.into())),
             text => {
-                let written = Network::parse(text).ok_or_else(|| node.invalid_parameter(word))?;
-                if written.has_low_bits {
+                let network = Network::parse(text).ok_or_else(|| node.invalid_parameter(word))?;
+                if network.has_low_bits {
                     cx.warn(word.span, format!("low address bits of {word} are meaningless"));
                 }
-                Ok(Self::Network(written.network))
+                Ok(Self::Network(network.network))
             }
         }
     }

@@ -37,8 +37,8 @@ static PARTS: LazyLock<Vec<(&str, Option<Place>)>> = LazyLock::new(|| {
     let mut parts = Vec::new();
     let mut rest = TEMPLATE;
     let next = |text: &str| {
-        let found = PLACES.iter().filter_map(|(mark, place)| Some((text.find(mark)?, *mark, *place)));
-        found.min_by_key(|(at, ..)| *at)
+        let results = PLACES.iter().filter_map(|(mark, place)| Some((text.find(mark)?, *mark, *place)));
+        results.min_by_key(|(at, ..)| *at)
     };
     while let Some((at, mark, place)) = next(rest) {
         parts.push((&rest[..at], Some(place)));

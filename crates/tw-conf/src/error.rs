@@ -195,9 +195,9 @@ pub fn said_once(messages: Vec<ConfError>, sources: &Sources) -> Vec<ConfError> 
     let mut places: HashMap<Key, Vec<Option<Span>>> = HashMap::new();
     let mut kept = Vec::with_capacity(messages.len());
     for message in messages {
-        let known = places.entry(key_of(&message)).or_default();
-        known.push(message.span);
-        if known.len() == 1 {
+        let known_spans = places.entry(key_of(&message)).or_default();
+        known_spans.push(message.span);
+        if known_spans.len() == 1 {
             kept.push(message);
         }
     }

@@ -28,7 +28,7 @@ pub struct NginxDirective {
 }
 
 /// All directives of nginx, by module; a name occurs once for each module that has it.
-pub fn known() -> impl Iterator<Item = NginxDirective> + Clone {
+pub fn nginx_directives() -> impl Iterator<Item = NginxDirective> + Clone {
     table::TABLE.iter().flat_map(|&(module, contexts, names)| {
         names.split_ascii_whitespace().map(move |name| NginxDirective { name, module, contexts })
     })
@@ -43,16 +43,17 @@ pub fn known_variables() -> impl Iterator<Item = (&'static str, &'static str)> +
 /// Error for a variable that no module here defines; `name` is in lower case and without its `$`. `None` if nginx has
 /// no such variable either.
 pub fn missing_variable(name: &str) -> Option<ConfError> {
-    let is = |known: &str| known == name || (known.ends_with('_') && name.starts_with(known));
-    let (_, module) = known_variables().find(|(known, _)| is(known))?;
+    let is = |candidate: &str| candidate == name || (candidate.ends_with('_') && name.starts_with(candidate));
+    let (_, module) = known_variables().find(|(candidate, _)| is(candidate))?;
     let message = format!("variable \"${name}\" ({module}) is not supported by this version of Tailwater");
     Some(ConfError::new(message).missing(MissingFeature::new(format!("${name}"), module)))
 }
 
 /// Module of nginx that has a directive in this context.
 pub fn module_of(name: &str, context: Contexts) -> Option<&'static str> {
-    let mut theirs = known().filter(|known| known.name == name && known.contexts & context != 0);
-    theirs.next().map(|known| known.module)
+    let mut theirs =
+        nginx_directives().filter(|directive| directive.name == name && directive.contexts & context != 0);
+    theirs.next().map(|directive| directive.module)
 }
 
 /// All contexts of `stream`.
@@ -82,8 +83,8 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess
             None => error,
         };
     }
-    let theirs = known().filter(|known| known.name == name);
-    let theirs = theirs.fold(0, |contexts, known| contexts | known.contexts);
+    let theirs = nginx_directives().filter(|directive| directive.name == name);
+    let theirs = theirs.fold(0, |contexts, directive| contexts | directive.contexts);
     if theirs != 0 {
         return misplaced(theirs);
     }
@@ -140,8 +141,8 @@ fn meant(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<S
         (_, Some((_, meant))) => return Some(places(meant)),
         (None, None) => {}
     }
-    let theirs = known().filter(|known| known.contexts & context != 0);
-    if let Some(meant) = nearest(&name, theirs.map(|known| known.name)) {
+    let theirs = nginx_directives().filter(|directive| directive.contexts & context != 0);
+    if let Some(meant) = nearest(&name, theirs.map(|directive| directive.name)) {
         return Some(format!("did you mean \"{meant}\"? This version of Tailwater does not support it"));
     }
     nearest(&name, supported.iter().map(|info| info.name)).map(places)
@@ -164,9 +165,12 @@ mod tests {
 
     #[test]
     fn table_is_complete() {
-        assert_eq!(known().count(), 998);
+        assert_eq!(nginx_directives().count(), 998);
         let find = |name| -> Vec<_> {
-            known().filter(|known| known.name == name).map(|known| (known.module, known.contexts)).collect()
+            nginx_directives()
+                .filter(|directive| directive.name == name)
+                .map(|directive| (directive.module, directive.contexts))
+                .collect()
         };
         assert_eq!(
             find("proxy_pass"),
@@ -176,8 +180,8 @@ mod tests {
             ]
         );
         assert_eq!(find("user"), [("ngx_core_module", MAIN)]);
-        for known in known() {
-            assert_ne!(known.contexts, 0, "{}", known.name);
+        for directive in nginx_directives() {
+            assert_ne!(directive.contexts, 0, "{}", directive.name);
         }
     }
 

@@ -44,8 +44,8 @@ pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name
 pub use error::{ConfError, Diagnostics, Level, MachineCheck, MachineSubject, MissingFeature, said_once};
 pub use glob::expand_names;
 pub use known::{
-    NginxDirective, NginxVariables, is_built_in, known, known_variables, missing_directive, missing_module,
-    missing_variable, module_of, module_of_file, reject,
+    NginxDirective, NginxVariables, is_built_in, known_variables, missing_directive, missing_module,
+    missing_variable, module_of, module_of_file, nginx_directives, reject,
 };
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;

@@ -62,8 +62,8 @@ fn long_bracket(text: &[u8], at: usize) -> Option<usize> {
 fn end_of_long(text: &[u8], at: usize, level: usize) -> Option<usize> {
     let close = [&b"]"[..], &vec![b'='; level], b"]"].concat();
     let start = at + level + 2;
-    let found = text.get(start..)?.windows(close.len()).position(|window| window == close)?;
-    Some(start + found + close.len())
+    let position = text.get(start..)?.windows(close.len()).position(|window| window == close)?;
+    Some(start + position + close.len())
 }
 
 #[cfg(test)]

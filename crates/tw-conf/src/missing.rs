@@ -40,13 +40,14 @@ impl<'a> MissingList<'a> {
     }
 
     fn add(&mut self, module: &'a str, name: &'a str, span: Option<Span>) {
-        let at = self.modules.iter().position(|known| known.name == module).unwrap_or_else(|| {
-            self.modules.push(Module { name: module, names: Vec::new() });
-            self.modules.len() - 1
-        });
+        let at =
+            self.modules.iter().position(|known_module| known_module.name == module).unwrap_or_else(|| {
+                self.modules.push(Module { name: module, names: Vec::new() });
+                self.modules.len() - 1
+            });
         let names = &mut self.modules[at].names;
-        match names.iter_mut().find(|known| known.name == name) {
-            Some(known) => known.places.extend(span),
+        match names.iter_mut().find(|known_name| known_name.name == name) {
+            Some(known_name) => known_name.places.extend(span),
             None => names.push(Name { name, places: span.into_iter().collect() }),
         }
     }

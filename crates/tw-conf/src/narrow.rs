@@ -84,9 +84,13 @@ mod tests {
             let source = format!("x {text} y");
             let file = sources.add(Origin::File((*b"/n.conf").into()), source.as_bytes().into());
             let span = Span { file, line: 7, start: 2, end: 2 + text.len() as u32 };
-            let found = narrowed(&ConfError::new(message).at(span), &sources).unwrap();
-            assert_eq!(found.line, 7);
-            assert_eq!(&source[found.start as usize..found.end as usize], expected, "{text}: {message}");
+            let found_span = narrowed(&ConfError::new(message).at(span), &sources).unwrap();
+            assert_eq!(found_span.line, 7);
+            assert_eq!(
+                &source[found_span.start as usize..found_span.end as usize],
+                expected,
+                "{text}: {message}"
+            );
         }
     }
 }

@@ -205,7 +205,7 @@ impl<'a> Read<'a> {
         let relative = name.strip_prefix(self.reader.conf_prefix);
         let file = relative.into_iter().chain(name.strip_prefix(PACKAGED));
         file.into_iter()
-            .find_map(|file| self.reader.built_in.iter().find(|(known, _)| known.as_bytes() == file))
+            .find_map(|file| self.reader.built_in.iter().find(|(candidate, _)| candidate.as_bytes() == file))
             .copied()
     }
 

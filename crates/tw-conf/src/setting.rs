@@ -330,8 +330,11 @@ mod tests {
     fn ineffective_directive_is_refused_twice() {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", b"a on;\nb on;\na on;").unwrap();
-        let mut seen = IneffectiveDirectives::default();
-        let said = tree.nodes.iter().map(|node| seen.set_once(node).map_err(|error| error.message));
+        let mut ineffective_directives = IneffectiveDirectives::default();
+        let said = tree
+            .nodes
+            .iter()
+            .map(|node| ineffective_directives.set_once(node).map_err(|error| error.message));
         let expected = [Ok(()), Ok(()), Err("\"a\" directive is duplicate".to_owned())];
         assert_eq!(said.collect::<Vec<_>>(), expected);
     }

@@ -144,12 +144,12 @@ impl ConfFiles for RecordedFiles {
     }
 
     fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
-        let known = device_file(name);
-        if let Ok(file) = self.0.borrow().open(&known) {
+        let known_name = device_file(name);
+        if let Ok(file) = self.0.borrow().open(&known_name) {
             return Ok(file);
         }
         let file = SystemFiles.open_device(name)?;
-        self.0.borrow_mut().insert_open(known, file.try_clone()?);
+        self.0.borrow_mut().insert_open(known_name, file.try_clone()?);
         Ok(file)
     }
 

@@ -51,8 +51,8 @@ impl Sources {
     pub(crate) fn add(&mut self, origin: Origin, text: Arc<[u8]>) -> u32 {
         let index = self.files.len() as u32;
         if let Origin::File(name) = &origin {
-            if let Some(&known) = self.names.get(name) {
-                return known;
+            if let Some(&known_value) = self.names.get(name) {
+                return known_value;
             }
             self.names.insert(name.clone(), index);
         }
@@ -88,10 +88,10 @@ impl Sources {
     pub(crate) fn places(&self, places: &[Span]) -> String {
         let mut out = String::new();
         let mut last = None;
-        let mut known = HashSet::new();
+        let mut known_values = HashSet::new();
         let places = places.iter().map(|span| (span.file, span.line));
-        let seen: Vec<_> = places.filter(|place| known.insert(*place)).collect();
-        for &(file, line) in seen.iter().take(MAX_PLACES) {
+        let seen_values: Vec<_> = places.filter(|place| known_values.insert(*place)).collect();
+        for &(file, line) in seen_values.iter().take(MAX_PLACES) {
             let gap = if out.is_empty() { "" } else { ", " };
             out += &match self.file(file).map(|source| &source.origin) {
                 Some(Origin::File(_)) if last == Some(file) => format!("{gap}{line}"),
@@ -100,7 +100,7 @@ impl Sources {
             };
             last = Some(file);
         }
-        match seen.len().saturating_sub(MAX_PLACES) {
+        match seen_values.len().saturating_sub(MAX_PLACES) {
             0 => out,
             more => format!("{out} and {more} more"),
         }

@@ -155,7 +155,7 @@ impl UpstreamFailure {
 /// Returns true for errors that nginx logs as `crit`, because they are not the server's but this machine's.
 fn is_crit(errno: i32) -> bool {
     use rustix::io::Errno as E;
-    let known = [
+    let known_values = [
         E::CONNREFUSED,
         E::NETDOWN,
         E::NETUNREACH,
@@ -165,7 +165,7 @@ fn is_crit(errno: i32) -> bool {
         E::CONNABORTED,
         E::TIMEDOUT,
     ];
-    !known.iter().any(|known| known.raw_os_error() == errno)
+    !known_values.iter().any(|candidate| candidate.raw_os_error() == errno)
 }
 
 /// Reason of a handshake to which a server has answered in another protocol, with a question to the operator.

@@ -28,7 +28,7 @@ impl SharedPeers for GroupHealth {
     fn findings(&self) -> Vec<PeerFinding> {
         let now = now_ms();
         let list = self.group.list();
-        let found = list.peers().filter_map(|peer| {
+        let results = list.peers().filter_map(|peer| {
             let is_up = match peer.status() {
                 PeerStatus::Unavailable | PeerStatus::Unhealthy => false,
                 PeerStatus::Up if peer.state().has_come_back(now, RECOVERED_MS) => true,
@@ -36,7 +36,7 @@ impl SharedPeers for GroupHealth {
             };
             Some(PeerFinding { address: peer.text().to_owned(), is_up })
         });
-        found.collect()
+        results.collect()
     }
 
     fn hint(&self, address: &str, is_up: bool) -> bool {

@@ -69,10 +69,10 @@ impl KeepalivePool {
             let is_its =
                 |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
             let at = list.iter().rposition(is_its)?;
-            let found = list.remove(at)?;
+            let idle_connection = list.remove(at)?;
             // Input on an idle connection is its end, or bytes that no request asked for: it cannot be reused.
-            if !found.connection.may_have_input() && found.until > tw_rt::clock::now() {
-                return Some(found.connection);
+            if !idle_connection.connection.may_have_input() && idle_connection.until > tw_rt::clock::now() {
+                return Some(idle_connection.connection);
             }
         }
     }

@@ -47,13 +47,13 @@ struct KnownNames {
 impl UpstreamNames {
     /// Names in the group now. State of names that were known is kept.
     pub(crate) fn of(&self, group: &Group) -> Arc<[Arc<NamedServer>]> {
-        let (list, mut known) = (group.list(), self.0.lock());
-        if known.generation < list.generation() {
-            known.generation = list.generation();
+        let (list, mut names) = (group.list(), self.0.lock());
+        if names.generation < list.generation() {
+            names.generation = list.generation();
             let named = list.servers().iter().filter_map(|(id, server)| match &server.address {
                 ServerAddress::Fixed(_) => None,
                 ServerAddress::Named { host, service, port, follows } => {
-                    let same = known.all.iter().find(|named| named.id == *id);
+                    let same = names.all.iter().find(|named| named.id == *id);
                     Some(same.cloned().unwrap_or_else(|| {
                         Arc::new(NamedServer {
                             id: *id,
@@ -68,9 +68,9 @@ impl UpstreamNames {
                     }))
                 }
             });
-            known.all = named.collect();
+            names.all = named.collect();
         }
-        known.all.clone()
+        names.all.clone()
     }
 }
 
@@ -114,22 +114,22 @@ impl NamedServer {
         resolving: &Resolving,
         pool: &Pool,
     ) -> Result<(), ResolveError> {
-        let mut found = self.look_up_addresses(group, resolving, pool).await;
-        if found == Err(ResolveError::NotFound) && self.follows {
+        let mut result = self.look_up_addresses(group, resolving, pool).await;
+        if result == Err(ResolveError::NotFound) && self.follows {
             // The name does not exist any more, so its peers are removed.
             match self.set_addresses(group, Vec::new(), pool).await {
                 Ok(()) => self.until.store(0, Relaxed),
-                Err(error) => found = Err(error),
+                Err(error) => result = Err(error),
             }
         }
-        let until = match &found {
+        let until = match &result {
             Ok(()) if self.follows => self.until.load(Relaxed),
             Ok(()) => u64::MAX,
             // nginx: the same.
             Err(_) => now_ms() + resolving.timeout.as_millis() as u64,
         };
         self.due.store(next_lookup(until, now_ms()), Relaxed);
-        found
+        result
     }
 
     async fn look_up_addresses(
@@ -143,15 +143,16 @@ impl NamedServer {
         let (resolver, timeout) = resolving.service(is_run_time, pool).await;
         let (addresses, expires): (Vec<ResolvedAddress>, _) = match &self.service {
             None => {
-                let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
-                let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
-                (addresses.collect(), found.expires)
+                let found_addresses = resolver.addresses(self.host.as_bytes(), timeout).await?;
+                let addresses =
+                    found_addresses.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
+                (addresses.collect(), found_addresses.expires)
             }
             Some(service) => {
-                let found = resolver.services(service.as_bytes(), self.host.as_bytes(), timeout).await?;
-                let best = found.targets.iter().map(|target| target.priority).min();
+                let services = resolver.services(service.as_bytes(), self.host.as_bytes(), timeout).await?;
+                let best = services.targets.iter().map(|target| target.priority).min();
                 let mut addresses = Vec::new();
-                for target in &found.targets {
+                for target in &services.targets {
                     let of_target = match &target.addresses {
                         Ok(addresses) => addresses,
                         Err(ResolveError::NotFound) => continue,
@@ -165,7 +166,7 @@ impl NamedServer {
                         backup: Some(target.priority) != best,
                     }));
                 }
-                (addresses, found.expires)
+                (addresses, services.expires)
             }
         };
         self.set_addresses(group, addresses, pool).await?;

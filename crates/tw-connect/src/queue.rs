@@ -46,12 +46,12 @@ pub async fn select(
     selection: &mut PeerSelection,
     random: &RefCell<Rng>,
 ) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
-    let found = select_now(group, selection, random);
-    let (Err(_), Some(queue)) = (&found, queue) else { return (found, None) };
+    let lease = select_now(group, selection, random);
+    let (Err(_), Some(queue)) = (&lease, queue) else { return (lease, None) };
     let Some(place) = group.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
     let began = tw_rt::clock::now();
-    let found = Box::pin(wait(group, queue, place, selection, random)).await;
-    (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
+    let lease = Box::pin(wait(group, queue, place, selection, random)).await;
+    (lease, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
 /// A server for a request, if one is free.

@@ -75,7 +75,7 @@ impl WrittenBlocks {
 
     /// Settings of a module, which has this place in the table, in the protocol's own block and in its servers, as far as they are
     /// written.
-    pub fn written<R: 'static>(&self, module: usize) -> impl Iterator<Item = &R> + Clone {
+    pub fn module_settings<R: 'static>(&self, module: usize) -> impl Iterator<Item = &R> + Clone {
         let servers = self.servers.iter().map(|(raws, _)| raws);
         std::iter::once(&self.own).chain(servers).filter_map(move |raws| raws.get(module))
     }
@@ -152,8 +152,8 @@ impl<P: SessionProtocol> SessionBlocks<P> {
                 BlockKind::Server
             }
             Some("upstream") => {
-                let known = scope.children.iter().filter_map(|child| child.kind.upstream());
-                BlockKind::Upstream(read_name(node, context, known, loader)?)
+                let known_names = scope.children.iter().filter_map(|child| child.kind.upstream());
+                BlockKind::Upstream(read_name(node, context, known_names, loader)?)
             }
             _ => return loader.set(&self.table, &mut scope.raws, node, context),
         };

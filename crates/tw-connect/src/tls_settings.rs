@@ -15,7 +15,7 @@ use crate::upstream_tls::{EnabledTls, RawUpstreamTls, TlsDirectives, TlsProtocol
 pub struct TlsSettings<S: Session> {
     /// Handshake settings; `None` where no server can be reached over TLS.
     tls: Option<EnabledTls<S>>,
-    written: Arc<TlsDirectives<S>>,
+    directives: Arc<TlsDirectives<S>>,
     /// `ssl_name`
     name: Option<Template<S>>,
     /// `ssl_alpn`
@@ -26,7 +26,7 @@ impl<S: Session> Clone for TlsSettings<S> {
     fn clone(&self) -> Self {
         Self {
             tls: self.tls.clone(),
-            written: self.written.clone(),
+            directives: self.directives.clone(),
             name: self.name.clone(),
             alpn: self.alpn.clone(),
         }
@@ -51,8 +51,8 @@ impl<S: Session> TlsSettings<S> {
             Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<_, _>>()?,
             None => outer.map_or_else(|| Arc::new([]) as Arc<[_]>, |o| o.alpn.clone()),
         };
-        let written = TlsDirectives::resolve(raw, outer.map(|o| &o.written));
-        Ok(Self { tls: None, written, name, alpn })
+        let tls_directives = TlsDirectives::resolve(raw, outer.map(|o| &o.directives));
+        Ok(Self { tls: None, directives: tls_directives, name, alpn })
     }
 
     /// Reads certificates and authorities, for a location whose servers are, or may be, reached over TLS.
@@ -65,7 +65,7 @@ impl<S: Session> TlsSettings<S> {
         inside: TlsProtocol,
         cx: &mut Resolve<'_, P>,
     ) -> Result<(), ConfError> {
-        self.tls = Some(self.written.tls(prefix, inside, cx)?);
+        self.tls = Some(self.directives.tls(prefix, inside, cx)?);
         Ok(())
     }
 

@@ -148,21 +148,21 @@ pub fn put_each<S: PassedSession>(
     out: &mut Vec<u8>,
     put_one: impl Fn(&UpstreamAttempt<S::OwnAttempt>, &mut Vec<u8>) -> Value,
 ) -> Value {
-    let mut found = Value::Missing;
+    let mut value = Value::Missing;
     for attempts in s.passes() {
         for (at, attempt) in attempts.iter().enumerate() {
             if at > 0 {
                 out.extend_from_slice(b", ");
-            } else if found == Value::Found {
+            } else if value == Value::Found {
                 out.extend_from_slice(b" : ");
             }
             if put_one(attempt, out) == Value::Missing {
                 out.push(b'-');
             }
-            found = Value::Found;
+            value = Value::Found;
         }
     }
-    found
+    value
 }
 
 /// Appends a time that may not have been reached.

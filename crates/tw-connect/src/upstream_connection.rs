@@ -300,8 +300,8 @@ impl UpstreamConnection {
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
         let UpstreamTransport::Own(transport, _) = &self.transport else { return Err(not_in_bytes()) };
-        let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
-        self.count_sent(written)
+        let result = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
+        self.count_sent(result)
     }
 
     /// Writes what the socket takes of several pieces; 0 if it takes nothing now.
@@ -311,8 +311,8 @@ impl UpstreamConnection {
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
     }
 
-    fn count_sent(&self, written: io::Result<usize>) -> Result<usize, UpstreamFailure> {
-        match written {
+    fn count_sent(&self, result: io::Result<usize>) -> Result<usize, UpstreamFailure> {
+        match result {
             Ok(n) => {
                 self.sent.set(self.sent.get() + n as u64);
                 Ok(n)

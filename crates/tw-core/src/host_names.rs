@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn forms() {
-        for (text, expected, written) in [
+        for (text, expected, written_text) in [
             ("Example.com", Ok(HostName::Exact(Box::from(*b"example.com"))), "example.com"),
             ("*.Example.com", Ok(HostName::Below(Box::from(*b".example.com"))), "*.example.com"),
             (".example.com", Ok(HostName::Dot(Box::from(*b".example.com"))), ".example.com"),
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(name, expected, "{text}");
             assert_eq!(
                 name.map_or_else(|_| Vec::new(), |name| name.to_bytes()),
-                written.as_bytes(),
+                written_text.as_bytes(),
                 "{text}"
             );
         }

@@ -94,11 +94,11 @@ fn read_level(words: &[Word]) -> Result<Level, ConfError> {
     let mut parts: Vec<&str> = Vec::new();
     for word in words {
         let fail = |what: &str| Err(ConfError::new(format!("{what} log level \"{word}\"")).at(word.span));
-        if let Some(found) = Level::parse(&word.bytes) {
+        if let Some(found_level) = Level::parse(&word.bytes) {
             if level.is_some() || !parts.is_empty() {
                 return fail("duplicate");
             }
-            level = Some(found);
+            level = Some(found_level);
         } else if let Some(part) = DEBUG_PARTS.into_iter().find(|part| word.is(part)) {
             if level.is_some() {
                 return fail("invalid");
@@ -208,8 +208,8 @@ pub struct Logs {
 impl Logs {
     /// The sink for a target.
     pub fn sink(&mut self, target: &Target) -> SinkRef {
-        if let Some(known) = self.sinks.iter().find(|sink| sink.0.target == *target) {
-            return known.clone();
+        if let Some(sink_ref) = self.sinks.iter().find(|sink| sink.0.target == *target) {
+            return sink_ref.clone();
         }
         let pending = Pending { target: target.clone(), batch: OnceLock::new(), sink: OnceLock::new() };
         let sink = SinkRef(Arc::new(pending));

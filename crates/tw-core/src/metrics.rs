@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn names_follow_the_rules_and_stand_once() {
-        let mut seen = HashSet::new();
+        let mut seen_values = HashSet::new();
         for metric in core() {
-            assert!(seen.insert(metric.name), "{} stands twice", metric.name);
+            assert!(seen_values.insert(metric.name), "{} stands twice", metric.name);
             assert_eq!(
                 metric.name.ends_with("_total"),
                 metric.kind == MetricKind::Counter,

@@ -183,7 +183,7 @@ struct Of<S>(PhantomData<fn() -> S>);
 const SAME_TYPE: &str = "a scope keeps the settings of one module at that module's index";
 
 /// Settings as written so far.
-fn written<P: Protocol, S: Settings<P>>(raw: &mut Raw) -> &mut S::Raw {
+fn raw_settings<P: Protocol, S: Settings<P>>(raw: &mut Raw) -> &mut S::Raw {
     raw.get_or_insert_with(|| Box::new(S::Raw::default())).downcast_mut().expect(SAME_TYPE)
 }
 
@@ -207,7 +207,7 @@ impl<P: Protocol, S: Settings<P>> Erased<P> for Of<S> {
     }
 
     fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-        let raw = written::<P, S>(raw);
+        let raw = raw_settings::<P, S>(raw);
         (S::DIRECTIVES[index].set)(raw, node, cx)
     }
 
@@ -223,7 +223,7 @@ impl<P: Protocol, S: Settings<P>> Erased<P> for Of<S> {
         cx: &mut Cx<'_>,
     ) -> Result<(), ConfError> {
         match S::TAKE_IF {
-            Some(take) => take(written::<P, S>(raw), written::<P, S>(inner), block, cx),
+            Some(take) => take(raw_settings::<P, S>(raw), raw_settings::<P, S>(inner), block, cx),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use crate::vars::Template;
 #[derive(Debug, Default)]
 pub struct Reach {
     places: Vec<PathAccess>,
-    known: HashSet<(Access, Box<[u8]>)>,
+    known_places: HashSet<(Access, Box<[u8]>)>,
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
     resolves: bool,
@@ -185,7 +185,7 @@ impl Reach {
     fn add_directory(&mut self, access: Access, path: &[u8], at: Option<Span>) {
         match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => self.add_path(access, &path[..=slash]),
-            None if self.unknown.iter().any(|(known, _)| *known == access) => {}
+            None if self.unknown.iter().any(|(known_access, _)| *known_access == access) => {}
             None => self.unknown.push((access, at)),
         }
     }
@@ -199,7 +199,7 @@ impl Reach {
         if self.places.last().is_some_and(|last| last.access == access && *last.path == *path) {
             return;
         }
-        if self.known.insert((access, path.into())) {
+        if self.known_places.insert((access, path.into())) {
             self.places.push(PathAccess { path: path.into(), access });
         }
     }

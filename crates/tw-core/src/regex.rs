@@ -183,7 +183,7 @@ impl Regex {
             End::Plain => find(&self.inner, subject),
             End::WithoutNewline => match find(&self.inner, subject)? {
                 None => find(&self.inner, cut),
-                found => Ok(found),
+                result => Ok(result),
             },
             End::Exact(exact) => find(exact, subject),
         }
@@ -203,11 +203,14 @@ impl Regex {
 
     /// Matches `subject` and stores what was captured in `out`.
     pub fn captures(&self, subject: &[u8], out: &mut Captures) -> Result<Match, BacktrackLimit> {
-        let found = self.find(subject, |regex, subject| regex.captures(subject));
-        let Some(found) = found.map_err(|_| BacktrackLimit)? else {
+        let found_captures = self.find(subject, |regex, subject| regex.captures(subject));
+        let Some(found_captures) = found_captures.map_err(|_| BacktrackLimit)? else {
             return Ok(Match::No);
         };
-        out.set(subject, (0..found.len()).map(|n| found.get(n).map(|m| m.start()..m.end())));
+        out.set(
+            subject,
+            (0..found_captures.len()).map(|n| found_captures.get(n).map(|m| m.start()..m.end())),
+        );
         Ok(Match::Yes)
     }
 
@@ -227,16 +230,16 @@ impl Regex {
             if from > subject.len() {
                 return Ok(None);
             }
-            let Some(found) = regex.captures_from_pos(subject, from)? else { return Ok(None) };
-            let place = |n| found.get(n).map(|m| m.start()..m.end());
-            let spans: Vec<Option<Range<usize>>> = (0..found.len()).map(place).collect();
+            let Some(captures) = regex.captures_from_pos(subject, from)? else { return Ok(None) };
+            let place = |n| captures.get(n).map(|m| m.start()..m.end());
+            let spans: Vec<Option<Range<usize>>> = (0..captures.len()).map(place).collect();
             Ok(match spans.first() {
                 Some(Some(whole)) if whole.start < subject.len() || !subject.ends_with(b"\n") => Some(spans),
                 _ => None,
             })
         };
-        let found = self.watched(|| self.find(subject, find)).map_err(|_| BacktrackLimit)?;
-        let Some(mut spans) = found else { return Ok(None) };
+        let ranges = self.watched(|| self.find(subject, find)).map_err(|_| BacktrackLimit)?;
+        let Some(mut spans) = ranges else { return Ok(None) };
         let place = spans.first().cloned().flatten();
         // Groups inside a lookaround may lie outside the match.
         let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or_default();
@@ -255,8 +258,8 @@ impl Regexes {
     /// The compiled `pattern`. The error is the compiler's text.
     pub fn compile(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
         let key = (pattern.into(), caseless);
-        if let Some(known) = self.0.get(&key) {
-            return Ok(known.clone());
+        if let Some(known_regex) = self.0.get(&key) {
+            return Ok(known_regex.clone());
         }
         let regex = Arc::new(Regex::new(pattern, caseless)?);
         self.0.insert(key, regex.clone());
@@ -349,19 +352,19 @@ mod tests {
         ] {
             let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
             let mut captures = Captures::default();
-            let mut found = Vec::new();
+            let mut result = Vec::new();
             let mut from = 0;
             while let Some(place) = re.captures_from(subject.as_bytes(), from, &mut captures).unwrap() {
                 let group = |n| String::from_utf8(captures.group(n).unwrap_or_default().to_vec()).unwrap();
                 assert_eq!(group(0), subject[place.clone()], "{pattern}");
                 from = place.end.max(place.start + 1);
-                found.push((place, group(1), group(2)));
+                result.push((place, group(1), group(2)));
             }
             let expected: Vec<_> = expected
                 .iter()
                 .map(|(place, one, two)| (place.clone(), (*one).to_owned(), (*two).to_owned()))
                 .collect();
-            assert_eq!(found, expected, "{pattern} {subject}");
+            assert_eq!(result, expected, "{pattern} {subject}");
         }
     }
 

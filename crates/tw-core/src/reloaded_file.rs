@@ -97,7 +97,7 @@ impl<T: Send + Sync + 'static> ReloadedFile<T> {
         let version = rustix::fs::fstat(&file).map_err(|errno| called("fstat()", errno))?;
         let version = FileMeta::from(&version);
         let reloads = cx.keep(path, |_| true, FileReloads::default);
-        let fits = |known: &Self| known.is_current(&version);
+        let fits = |reloaded_file: &Self| reloaded_file.is_current(&version);
         cx.try_keep(path, fits, || {
             check_size(&version, format.size_max).map_err(|why| failed(&why))?;
             let content = read(&file, version.size).map_err(|errno| called("read()", errno))?;

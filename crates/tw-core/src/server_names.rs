@@ -94,7 +94,7 @@ impl ServerName {
     }
 
     /// The name as it was written, in lower case; the pattern of a regular expression.
-    pub fn written(&self) -> Vec<u8> {
+    pub fn as_written(&self) -> Vec<u8> {
         match self {
             Self::Host(name) => name.to_bytes(),
             Self::Regex(regex) => regex.pattern().as_bytes().to_vec(),
@@ -128,17 +128,17 @@ impl<I: Copy> ServerNames<I> {
         &mut self,
         id: I,
         members: &[I],
-        written: impl Fn(I) -> WrittenNames<'a>,
+        names_of: impl Fn(I) -> WrittenNames<'a>,
         address: &Addr,
         sources: &Sources,
         diagnostics: &mut Diagnostics,
     ) {
-        let own = written(id);
+        let own = names_of(id);
         for (at, name) in own.names.iter().enumerate() {
             if self.add(name, id) == Err(DuplicateHostName) {
-                let text = name.written();
-                let first = members.iter().map(|id| written(*id)).find_map(|other| {
-                    let at = other.names.iter().position(|name| name.written() == text)?;
+                let text = name.as_written();
+                let first = members.iter().map(|id| names_of(*id)).find_map(|other| {
+                    let at = other.names.iter().position(|name| name.as_written() == text)?;
                     other.place(at)
                 });
                 let text = String::from_utf8_lossy(&text);
@@ -219,8 +219,8 @@ mod tests {
             ("", None, None),
         ] {
             let mut captures = Captures::default();
-            let found = names.find(name.as_bytes(), &mut captures).unwrap();
-            assert_eq!(found.map(|(server, _)| server), expected, "{name}");
+            let entry = names.find(name.as_bytes(), &mut captures).unwrap();
+            assert_eq!(entry.map(|(server, _)| server), expected, "{name}");
             assert_eq!(captures.group(1), group, "{name}");
         }
     }

@@ -39,12 +39,12 @@ impl SharedObjects {
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
         let key = (TypeId::of::<T>(), name.into());
-        let known =
+        let find_known =
             |objects: &Self| objects.0.get(&key).and_then(|object| object.clone().downcast::<T>().ok());
-        if let Some(object) = known(self) {
+        if let Some(object) = find_known(self) {
             return Ok(object);
         }
-        let object = match known(previous).filter(|object| fits(object)) {
+        let object = match find_known(previous).filter(|object| fits(object)) {
             Some(object) => object,
             None => Arc::new(make()?),
         };
@@ -59,14 +59,14 @@ impl SharedObjects {
 
     /// Every object of one type with its name, in the order of the names: for metrics and documents.
     pub fn of_type<T: Send + Sync + 'static>(&self) -> Vec<(&[u8], &T)> {
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         for ((_, name), object) in &self.0 {
             if let Some(object) = object.downcast_ref::<T>() {
-                found.push((&**name, object));
+                results.push((&**name, object));
             }
         }
-        found.sort_by_key(|(name, _)| *name);
-        found
+        results.sort_by_key(|(name, _)| *name);
+        results
     }
 }
 

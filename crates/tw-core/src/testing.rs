@@ -26,7 +26,7 @@ pub(crate) struct Plain {
     bindings: Bindings,
     pub(crate) logged: RefCell<Vec<String>>,
     scratch: Cell<Vec<u8>>,
-    held: Vec<Rc<dyn Any>>,
+    kept_objects: Vec<Rc<dyn Any>>,
 }
 
 impl Plain {
@@ -39,7 +39,7 @@ impl Plain {
             bindings: Bindings::default(),
             logged: RefCell::default(),
             scratch: Cell::default(),
-            held: Vec::new(),
+            kept_objects: Vec::new(),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Session for Plain {
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
-        self.held.push(value);
+        self.kept_objects.push(value);
     }
 }
 

@@ -77,7 +77,7 @@ fn read_line(observation: &mut Observation, word: &str, value: &str) -> Option<(
         "framing" | "header" | "body" => {
             let response = observation.answers.last_mut()?.reading.responses.last_mut()?;
             match word {
-                "framing" => response.framing = FRAMINGS.iter().find(|known| **known == value)?,
+                "framing" => response.framing = FRAMINGS.iter().find(|candidate| **candidate == value)?,
                 "header" => {
                     let (name, value) = value.split_once(": ")?;
                     response.fields.push((name.to_owned(), value.to_owned()));

@@ -67,8 +67,8 @@ pub(crate) fn lines(text: &str) -> Result<Vec<Line<'_>>, Failure> {
 /// # Errors
 /// Text that is no case.
 pub(crate) fn read(lines: &[Line<'_>]) -> Result<Case, Failure> {
-    let values = |wanted: &str| {
-        let of_word = lines.iter().filter(|(word, _)| *word == wanted).map(|(_, value)| value.clone());
+    let values = |wanted_name: &str| {
+        let of_word = lines.iter().filter(|(word, _)| *word == wanted_name).map(|(_, value)| value.clone());
         of_word.collect::<Vec<String>>()
     };
     let nodes = nodes(&values("config"))?;

@@ -52,9 +52,9 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
-fn set(response: &mut Response, wanted: &str, value: &str) {
+fn set(response: &mut Response, wanted_name: &str, value: &str) {
     for (name, old) in &mut response.fields {
-        if name == wanted {
+        if name == wanted_name {
             value.clone_into(old);
         }
     }

@@ -115,9 +115,9 @@ impl Contest {
             let pair = self.observe(&case)?;
             refused += usize::from(pair.0.refusal.is_some());
             comparisons += pair.0.answers.len().max(1);
-            let (found, excused) = self.unexcused(&pair, &case);
+            let (differences, excused) = self.unexcused(&pair, &case);
             excused_count += excused;
-            self.group(&case, found, CaseOrigin { seed, area }, options.budget, &mut groups)?;
+            self.group(&case, differences, CaseOrigin { seed, area }, options.budget, &mut groups)?;
         }
         let seconds = began.elapsed().as_secs_f64();
         println!(
@@ -138,27 +138,27 @@ impl Contest {
         let count = all.len();
         let is_left =
             |difference: &Difference| !self.excuses.iter().any(|excuse| excuse.applies(difference, case));
-        let left: Vec<Difference> = all.into_iter().filter(is_left).collect();
-        let excused = count - left.len();
-        (left, excused)
+        let differences: Vec<Difference> = all.into_iter().filter(is_left).collect();
+        let excused = count - differences.len();
+        (differences, excused)
     }
 
     /// Confirms, reduces and groups the differences of one case.
     fn group(
         &self,
         case: &Case,
-        found: Vec<Difference>,
+        differences: Vec<Difference>,
         origin: CaseOrigin,
         budget: usize,
         groups: &mut Groups,
     ) -> Result<(), Failure> {
-        if found.is_empty() {
+        if differences.is_empty() {
             return Ok(());
         }
         // Only what repeats is a difference of the servers, and not of the moment.
         let (again, _) = self.differences(case)?;
         let mut exchanges = Vec::new();
-        for difference in found {
+        for difference in differences {
             let repeats = again
                 .iter()
                 .any(|other| other.kind == difference.kind && other.exchange == difference.exchange);
@@ -175,7 +175,9 @@ impl Contest {
             let mut failure = None;
             let small =
                 shrink(case, difference.exchange, budget, |candidate| match self.differences(candidate) {
-                    Ok((left, _)) => left.iter().any(|other| group::key(other) == key),
+                    Ok((left_differences, _)) => {
+                        left_differences.iter().any(|other| group::key(other) == key)
+                    }
                     Err(error) => {
                         failure = Some(error);
                         false
@@ -198,13 +200,15 @@ impl Contest {
         let failure = |error: std::io::Error| format!("{}: {error}", file.display());
         let text = fs::read_to_string(file).map_err(failure)?;
         let case = case_file::read(&case_file::lines(&text)?)?;
-        let (left, _) = self.differences(&case)?;
-        let Some(first) = left.first() else { return Err("both servers agree about this case".to_owned()) };
+        let (differences, _) = self.differences(&case)?;
+        let Some(first) = differences.first() else {
+            return Err("both servers agree about this case".to_owned());
+        };
         let key = group::key(first);
         let mut error = None;
         let small = shrink(&case, first.exchange, budget, |candidate| {
-            let left = self.differences(candidate).map_err(|failed| error = Some(failed));
-            left.is_ok_and(|(left, _)| left.iter().any(|other| group::key(other) == key))
+            let outcome = self.differences(candidate).map_err(|failed| error = Some(failed));
+            outcome.is_ok_and(|(differences, _)| differences.iter().any(|other| group::key(other) == key))
         });
         if let Some(error) = error {
             return Err(error);
@@ -228,16 +232,16 @@ impl Contest {
     fn replay_case(&self, case: &Case, name: &str) -> Result<(), Failure> {
         println!("{}", case.configuration());
         let pair = self.observe(case)?;
-        let (left, excused) = self.unexcused(&pair, case);
-        for Difference { kind, exchange, nginx, tailwater } in &left {
+        let (differences, excused) = self.unexcused(&pair, case);
+        for Difference { kind, exchange, nginx, tailwater } in &differences {
             let request =
                 case.exchanges.get(*exchange).map(crate::request::Exchange::bytes).unwrap_or_default();
             println!(
                 "--- {kind}, exchange {exchange}\n{request}\nnginx:     {nginx}\ntailwater: {tailwater}"
             );
         }
-        println!("differ: {} differences without excuse, {excused} excused", left.len());
-        if left.is_empty() { Ok(()) } else { Err(format!("{name} differs")) }
+        println!("differ: {} differences without excuse, {excused} excused", differences.len());
+        if differences.is_empty() { Ok(()) } else { Err(format!("{name} differs")) }
     }
 }
 

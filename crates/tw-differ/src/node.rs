@@ -57,24 +57,24 @@ pub(crate) fn count(nodes: &[Node]) -> usize {
 /// The tree without one directive, counted from the root in the order of the text.
 pub(crate) fn without(nodes: &[Node], index: usize) -> Vec<Node> {
     let mut nodes = nodes.to_vec();
-    let mut left = index;
-    edit(&mut nodes, &mut left, false);
+    let mut remaining = index;
+    edit(&mut nodes, &mut remaining, false);
     nodes
 }
 
 /// The tree with the contents of one block in its place. `None` if that directive has no block.
 pub(crate) fn opened(nodes: &[Node], index: usize) -> Option<Vec<Node>> {
     let mut opened = nodes.to_vec();
-    let mut left = index;
-    edit(&mut opened, &mut left, true);
+    let mut remaining = index;
+    edit(&mut opened, &mut remaining, true);
     (opened != nodes).then_some(opened)
 }
 
-/// Removes or opens the directive at `left`; returns `true` once that is done.
-fn edit(nodes: &mut Vec<Node>, left: &mut usize, opens: bool) -> bool {
+/// Removes or opens the directive at `remaining`; returns `true` once that is done.
+fn edit(nodes: &mut Vec<Node>, remaining: &mut usize, opens: bool) -> bool {
     let mut at = 0;
     while at < nodes.len() {
-        if *left == 0 {
+        if *remaining == 0 {
             let node = nodes.remove(at);
             match (opens, node.block) {
                 (false, _) => {}
@@ -83,9 +83,9 @@ fn edit(nodes: &mut Vec<Node>, left: &mut usize, opens: bool) -> bool {
             }
             return true;
         }
-        *left -= 1;
+        *remaining -= 1;
         let inner = nodes.get_mut(at).and_then(|node| node.block.as_mut());
-        if inner.is_some_and(|inner| edit(inner, left, opens)) {
+        if inner.is_some_and(|inner| edit(inner, remaining, opens)) {
             return true;
         }
         at += 1;

@@ -107,14 +107,14 @@ impl Options {
     /// The nginx to compare with, if there is one.
     pub(crate) fn nginx(&self) -> Option<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
-        let mut found = env::split_paths(&path).map(|dir| dir.join("nginx"));
-        self.nginx.clone().or_else(|| found.find(|file| file.is_file()))
+        let mut results = env::split_paths(&path).map(|dir| dir.join("nginx"));
+        self.nginx.clone().or_else(|| results.find(|file| file.is_file()))
     }
 }
 
 fn area(name: &str) -> Result<Area, Failure> {
-    let known = AREAS.iter().find(|(known, _)| *known == name).map(|(_, area)| *area);
-    known.ok_or_else(|| format!("unknown area {name}"))
+    let known_area = AREAS.iter().find(|(candidate, _)| *candidate == name).map(|(_, area)| *area);
+    known_area.ok_or_else(|| format!("unknown area {name}"))
 }
 
 #[cfg(test)]

@@ -97,12 +97,12 @@ pub(crate) fn check(binary: &Path, dir: &Path) -> Result<(), Failure> {
         let ours = single.observe(&case)?;
         comparisons += theirs.answers.len().max(1);
         let differences = compare(&theirs, &ours);
-        let left: Vec<&Difference> = differences
+        let left_differences: Vec<&Difference> = differences
             .iter()
             .filter(|difference| !excuses.iter().any(|excuse| excuse.applies(difference, &case)))
             .collect();
-        differing += usize::from(!left.is_empty());
-        for Difference { kind, exchange, nginx, tailwater } in left {
+        differing += usize::from(!left_differences.is_empty());
+        for Difference { kind, exchange, nginx, tailwater } in left_differences {
             let request = case.exchanges.get(*exchange).map(Exchange::bytes).unwrap_or_default();
             println!(
                 "--- {}: {kind}, exchange {exchange}\n{request}\nnginx:     {nginx}\ntailwater: {tailwater}",

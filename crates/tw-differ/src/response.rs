@@ -123,8 +123,9 @@ impl Input<'_> {
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
         let status = status_line.split(' ').nth(1).unwrap_or_default().to_owned();
-        let value =
-            |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let value = |wanted_name: &str| {
+            fields.iter().find(|(name, _)| name == wanted_name).map(|(_, value)| value.as_str())
+        };
         let (body, framing) =
             if method == "HEAD" || status.starts_with('1') || status == "204" || status == "304" {
                 (Vec::new(), "none")
@@ -199,13 +200,13 @@ mod tests {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP/1.1 200 OK\r\n\
                     Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\n\r\nrest";
         let reading = read_text(text, &["GET", "GET", "GET"]);
-        let found: Vec<_> = reading
+        let results: Vec<_> = reading
             .responses
             .iter()
             .map(|response| (response.framing, String::from_utf8_lossy(&response.body).into_owned()))
             .collect();
         let expected = [("none", ""), ("length", "ab"), ("chunked", "abc"), ("until close", "rest")];
-        assert_eq!(found, expected.map(|(framing, body)| (framing, body.to_owned())));
+        assert_eq!(results, expected.map(|(framing, body)| (framing, body.to_owned())));
         assert_eq!(reading.fate, Fate::Closed);
     }
 

@@ -161,7 +161,7 @@ fn log_lines(log: &str) -> Vec<(u16, Vec<String>)> {
     for line in log.lines() {
         let Some((port, line)) = line.split_once(' ') else { continue };
         let Ok(port) = port.parse() else { continue };
-        match lines.iter_mut().find(|(known, _)| *known == port) {
+        match lines.iter_mut().find(|(candidate, _)| *candidate == port) {
             Some((_, lines)) => lines.push(line.to_owned()),
             None => lines.push((port, vec![line.to_owned()])),
         }

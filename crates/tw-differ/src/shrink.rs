@@ -11,12 +11,12 @@ pub(crate) fn shrink(
     mut shows: impl FnMut(&Case) -> bool,
 ) -> Case {
     let mut best = case.clone();
-    let mut left = budget;
+    let mut remaining = budget;
     let mut attempt = |best: &mut Case, candidate: Case| {
-        if left == 0 || candidate == *best {
+        if remaining == 0 || candidate == *best {
             return false;
         }
-        left -= 1;
+        remaining -= 1;
         let is_better = shows(&candidate);
         if is_better {
             *best = candidate;

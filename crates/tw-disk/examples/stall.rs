@@ -18,7 +18,7 @@ const RUN: Duration = Duration::from_secs(5);
 
 /// Measurements of the loop.
 #[derive(Default)]
-struct Seen {
+struct Measurements {
     longest: Cell<Duration>,
     hot: Cell<u64>,
     hot_jobs: Cell<u64>,
@@ -29,7 +29,7 @@ struct Bench {
     disk: Disk,
     is_raw: bool,
     scratch: RefCell<Vec<u8>>,
-    seen: Seen,
+    measurements: Measurements,
 }
 
 impl Bench {
@@ -52,7 +52,7 @@ impl Bench {
                 _ => self.disk.read_now(file, offset, buf),
             }
         };
-        self.seen.longest.set(self.seen.longest.get().max(start.elapsed()));
+        self.measurements.longest.set(self.measurements.longest.get().max(start.elapsed()));
         match now {
             Now::Ready(Ok(n)) => Ok(n),
             _ => Ok(self.disk.read_cold(account, file, offset, vec![0; CHUNK_SIZE]).await?.len()),
@@ -67,7 +67,7 @@ impl Bench {
             let mut account = Account::hit(JobSource::new(file.meta().ino));
             let offset = (at >> 8) as u64 % file.meta().size.max(1);
             self.read(&mut account, file, offset).await?;
-            self.seen.cold.set(self.seen.cold.get() + 1);
+            self.measurements.cold.set(self.measurements.cold.get() + 1);
             if let (true, Some(fd)) = (at.is_multiple_of(4), file.fd()) {
                 let _ = fadvise(fd, 0, None, Advice::DontNeed);
             }
@@ -80,10 +80,10 @@ impl Bench {
         let mut account = Account::hit(JobSource::new(1));
         while Instant::now() < end {
             self.read(&mut account, file, 0).await?;
-            self.seen.hot.set(self.seen.hot.get() + 1);
+            self.measurements.hot.set(self.measurements.hot.get() + 1);
             tokio::task::yield_now().await;
         }
-        self.seen.hot_jobs.set(account.jobs().into());
+        self.measurements.hot_jobs.set(account.jobs().into());
         Ok(())
     }
 }
@@ -94,7 +94,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = args.next().ok_or("usage: stall DIR [raw]")?;
     let is_raw = args.next().is_some();
     let disk = Disk::new(Pool::with_defaults()?, Aio::Threads);
-    let bench = Bench { disk, is_raw, scratch: vec![0; CHUNK_SIZE].into(), seen: Seen::default() };
+    let bench =
+        Bench { disk, is_raw, scratch: vec![0; CHUNK_SIZE].into(), measurements: Measurements::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let local = tokio::task::LocalSet::new();
     let bench: &'static Bench = Box::leak(Box::new(bench));
@@ -113,7 +114,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let hot = files.pop().ok_or("no files")?;
         let files: &'static [File] = Vec::leak(files);
         bench.read(&mut Account::hit(JobSource::NONE), &hot, 0).await?;
-        bench.seen.longest.take();
+        bench.measurements.longest.take();
         let mut tasks: Vec<_> =
             (0..200).map(|i| tokio::task::spawn_local(bench.cold(files, i * 7919))).collect();
         tasks.push(tokio::task::spawn_local(async move { bench.hot(&hot).await }));
@@ -122,13 +123,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         Ok::<(), Box<dyn std::error::Error>>(())
     })?;
-    let seen = &bench.seen;
+    let measurements = &bench.measurements;
     println!(
         "longest stop {:?}; hot reads {} ({} by jobs), cold reads {}",
-        seen.longest.get(),
-        seen.hot.get(),
-        seen.hot_jobs.get(),
-        seen.cold.get()
+        measurements.longest.get(),
+        measurements.hot.get(),
+        measurements.hot_jobs.get(),
+        measurements.cold.get()
     );
     Ok(())
 }

@@ -112,7 +112,7 @@ impl AccessTime {
     }
 
     fn of_mount(fd: &OwnedFd) -> Self {
-        Self::new(mount_of(fd).map_or(Updates::Unknown, known))
+        Self::new(mount_of(fd).map_or(Updates::Unknown, known_updates))
     }
 
     fn updates(&self) -> Updates {
@@ -203,7 +203,7 @@ fn remember(mount: u64, updates: Updates) {
     place_of(mount).store(mount << 2 | updates as u64, Relaxed);
 }
 
-fn known(mount: u64) -> Updates {
+fn known_updates(mount: u64) -> Updates {
     let word = place_of(mount).load(Relaxed);
     if word >> 2 == mount { Updates::from_bits(word) } else { Updates::Unknown }
 }
@@ -211,8 +211,8 @@ fn known(mount: u64) -> Updates {
 /// The number of the mount that a file was opened by; `None` before Linux 5.8.
 fn mount_of(fd: &OwnedFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(fd, c"", flags, StatxFlags::MNT_ID).ok()?;
-    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+    let file_stat = statx(fd, c"", flags, StatxFlags::MNT_ID).ok()?;
+    (file_stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(file_stat.stx_mnt_id)
 }
 
 /// Seconds since 1970, at most a tick old.
@@ -273,16 +273,16 @@ mod tests {
     fn mounts_are_remembered_one_in_each_place() {
         let one = 1 << 40;
         let other = (1 << 40) + MOUNTS.len() as u64;
-        assert_eq!(known(one), Updates::Unknown);
+        assert_eq!(known_updates(one), Updates::Unknown);
         // Tests beside this one settle, which forgets all of them.
         assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
-            (known(one), known(other)) == (Updates::Always, Updates::Unknown)
+            (known_updates(one), known_updates(other)) == (Updates::Always, Updates::Unknown)
         }));
         assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
             remember(other, Updates::Never);
-            (known(one), known(other)) == (Updates::Unknown, Updates::Never)
+            (known_updates(one), known_updates(other)) == (Updates::Unknown, Updates::Never)
         }));
     }
 

@@ -197,8 +197,8 @@ impl Device {
         if mounts::knows(dev) {
             return;
         }
-        let Ok(found) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return };
-        if let Some(home) = mounts::device_of_mount(found.stx_mnt_id) {
+        let Ok(file_stat) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return };
+        if let Some(home) = mounts::device_of_mount(file_stat.stx_mnt_id) {
             let _ = self.home.set(home);
         }
     }

@@ -133,14 +133,14 @@ pub(crate) fn write(
         buffer.get_mut(at, at + part.len()).copy_from_slice(part);
         at += part.len();
     }
-    let mut written = 0;
-    while written < size {
-        match driver.write_once(file, begin + written as u64, buffer.get(written, size)) {
+    let mut written_len = 0;
+    while written_len < size {
+        match driver.write_once(file, begin + written_len as u64, buffer.get(written_len, size)) {
             Ok(0) => return Err(Op::Write.failed(Errno::IO)),
             // A short write may end within a block, which is written again.
-            Ok(n) if n < size - written => written += n - n % block,
-            Ok(n) => written += n,
-            Err(error) if error.errno() == Some(Errno::INVAL) && written == 0 => {
+            Ok(n) if n < size - written_len => written_len += n - n % block,
+            Ok(n) => written_len += n,
+            Err(error) if error.errno() == Some(Errno::INVAL) && written_len == 0 => {
                 if let Handle::Os(fd) = &file.handle {
                     turn(file, fd, OFlags::empty());
                     return Ok(false);

@@ -113,7 +113,7 @@ impl Disk {
     /// A loop that has the file open saves most of this with [`Disk::stat_now`] (0.3 µs), and needs a probe only now and
     /// then, for changes of the directories and links above.
     pub fn probe_now(&self, path: &CStr) -> Now<FileMeta> {
-        let found = if self.aio == Aio::Off {
+        let meta = if self.aio == Aio::Off {
             Some(self.driver.stat(path, true).map_err(|error| error.errno().unwrap_or(Errno::IO)))
         } else {
             match &self.driver.kind {
@@ -121,7 +121,7 @@ impl Disk {
                 DriverKind::Sim(sim) => sim.probe_now(path),
             }
         };
-        self.answer(Op::Stat, found)
+        self.answer(Op::Stat, meta)
     }
 
     /// Looks whether `path` still leads to what `file` was opened from, with one system call instead of three where that is
@@ -144,12 +144,12 @@ impl Disk {
     /// another `nlink` and change time. Does not show that a directory or link above it leads elsewhere now.
     pub fn stat_now(&self, file: &File) -> Now<FileMeta> {
         let inner = file.inner();
-        let found = match (&inner.handle, &self.driver.kind) {
+        let meta = match (&inner.handle, &self.driver.kind) {
             (Handle::Os(fd), _) if self.aio == Aio::Off || inner.device.is_local() => Some(os::fstat_now(fd)),
             (Handle::Sim(node), DriverKind::Sim(sim)) => Some(sim.fstat_now(node)),
             _ => None,
         };
-        self.answer(Op::Fstat, found)
+        self.answer(Op::Fstat, meta)
     }
 
     /// Reads what is in memory at `offset`: 0 bytes at the end of the file, fewer than asked where memory ends, and
@@ -170,7 +170,7 @@ impl Disk {
             }
             (Handle::Os(fd), _) if inner.supports_nowait() => {
                 let len = if inner.device.is_busy() {
-                    inner.hot.known(offset, buf.len(), inner.device.epoch())
+                    inner.hot.hot_len(offset, buf.len(), inner.device.epoch())
                 } else {
                     buf.len()
                 };

@@ -234,11 +234,11 @@ impl Driver {
 
     pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<FileMeta, DiskError> {
         let op = if follow { Op::Stat } else { Op::StatLink };
-        let found: Result<FileMeta, DiskError> = by_path!(self, op, stat(path, follow));
-        if let (Ok(meta), DriverKind::Os) = (&found, &self.kind) {
+        let file_meta: Result<FileMeta, DiskError> = by_path!(self, op, stat(path, follow));
+        if let (Ok(meta), DriverKind::Os) = (&file_meta, &self.kind) {
             faults::device_of(path).unwrap_or_else(|| Device::of(meta.dev)).note();
         }
-        found
+        file_meta
     }
 
     pub(crate) fn fstat(&self, file: &Inner) -> Result<FileMeta, DiskError> {
@@ -332,12 +332,12 @@ impl Driver {
         {
             return Ok(());
         }
-        let mut written = 0;
-        while written < data.len() {
-            let at = offset.map(|offset| offset + written as u64);
-            match by_file!(self, Op::Write, file, write(at, &data[written..]))? {
+        let mut written_len = 0;
+        while written_len < data.len() {
+            let at = offset.map(|offset| offset + written_len as u64);
+            match by_file!(self, Op::Write, file, write(at, &data[written_len..]))? {
                 0 => return Err(Op::Write.failed(Errno::IO)),
-                n => written += n,
+                n => written_len += n,
             }
         }
         Ok(())

@@ -169,11 +169,11 @@ impl Rules {
         let end = Instant::now() + delay;
         let mut is_over = self.is_over.lock();
         while !*is_over {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return;
             }
-            is_over = FatalMutexGuard::wait_for(is_over, &self.ended, left).0;
+            is_over = FatalMutexGuard::wait_for(is_over, &self.ended, remaining).0;
         }
     }
 }

@@ -198,9 +198,9 @@ impl Drop for Inner {
             drop(fd);
             Ok::<(), crate::DiskError>(())
         };
-        if let Some(left) = pool.detach_or_leave(&account, Op::Close, Some(device), close) {
+        if let Some(task) = pool.detach_or_leave(&account, Op::Close, Some(device), close) {
             // All pools have ended, and so has the service: waiting here delays nothing.
-            left.run(&|| ());
+            task.run(&|| ());
         }
     }
 }

@@ -43,19 +43,19 @@ impl Key {
     }
 
     /// Number of the `len` bytes at `offset`, counted from the first, that were in memory lately.
-    pub(crate) fn known(self, offset: u64, len: usize, epoch: u16) -> usize {
+    pub(crate) fn hot_len(self, offset: u64, len: usize, epoch: u16) -> usize {
         let end = offset.saturating_add(len as u64);
-        let mut known = offset;
-        while known < end {
-            let (entry, tag) = self.entry(known >> REGION_BITS);
-            let found = entry.load(Relaxed);
-            let age = epoch.wrapping_sub(found as u16);
-            if found & 0xffff_0000 != tag || age > EPOCHS_KEPT {
+        let mut known_len = offset;
+        while known_len < end {
+            let (entry, tag) = self.entry(known_len >> REGION_BITS);
+            let value = entry.load(Relaxed);
+            let age = epoch.wrapping_sub(value as u16);
+            if value & 0xffff_0000 != tag || age > EPOCHS_KEPT {
                 break;
             }
-            known = ((known >> REGION_BITS) + 1) << REGION_BITS;
+            known_len = ((known_len >> REGION_BITS) + 1) << REGION_BITS;
         }
-        (known.min(end) - offset) as usize
+        (known_len.min(end) - offset) as usize
     }
 
     /// Remembers that `len` bytes at `offset` were in memory.
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn remembers_regions_for_a_while() {
         let key = Key::new(1, 4711, 10, 5);
-        assert_eq!(key.known(0, 1000, 5), 0);
+        assert_eq!(key.hot_len(0, 1000, 5), 0);
         key.note(70_000, 100_000, 5);
         // offset, length, epoch, known
         let cases = [
@@ -110,13 +110,13 @@ mod tests {
             (70_000, 10, 4, 0),
             (70_000, 0, 5, 0),
         ];
-        for (offset, len, epoch, known) in cases {
-            assert_eq!(key.known(offset, len, epoch), known, "{offset} {len} {epoch}");
+        for (offset, len, epoch, end) in cases {
+            assert_eq!(key.hot_len(offset, len, epoch), end, "{offset} {len} {epoch}");
         }
         key.forget(140_000);
-        assert_eq!(key.known(70_000, 100_000, 5), 61_072);
+        assert_eq!(key.hot_len(70_000, 100_000, 5), 61_072);
         for other in [Key::new(2, 4711, 10, 5), Key::new(1, 4711, 10, 6), Key::new(1, 4711, 11, 5)] {
-            assert_eq!(other.known(70_000, 10, 5), 0);
+            assert_eq!(other.hot_len(70_000, 10, 5), 0);
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn epochs_wrap() {
         let key = Key::new(1, 4712, 0, 0);
         key.note(0, 1, u16::MAX);
-        assert_eq!(key.known(0, 1, 0), 1);
-        assert_eq!(key.known(0, 1, 1), 0);
+        assert_eq!(key.hot_len(0, 1, 0), 1);
+        assert_eq!(key.hot_len(0, 1, 1), 0);
     }
 }

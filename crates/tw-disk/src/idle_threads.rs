@@ -26,8 +26,8 @@ impl IdleThreads {
 
     /// Removes a thread that has stopped waiting; `false` if it was taken.
     pub(crate) fn remove(&mut self, bell: &Arc<Condvar>) -> bool {
-        let found = self.0.iter().rposition(|idle| Arc::ptr_eq(idle, bell));
-        found.map(|at| self.0.remove(at)).is_some()
+        let position = self.0.iter().rposition(|idle| Arc::ptr_eq(idle, bell));
+        position.map(|at| self.0.remove(at)).is_some()
     }
 
     /// Takes the thread that became idle last. The caller wakes it, best without the lock.

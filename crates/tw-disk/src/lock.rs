@@ -222,8 +222,8 @@ impl Locks {
         }
         let key = key_of(file.meta());
         // A handle may be the last one, which takes the lock again.
-        let found = self.state.lock().find(key);
-        found.filter(|found| found.meta.is_same_version(file.meta())).map(LockedFile)
+        let shared = self.state.lock().find(key);
+        shared.filter(|shared| shared.meta.is_same_version(file.meta())).map(LockedFile)
     }
 
     fn room_for(self: &Arc<Self>, len: u64, pool: &Arc<Pool>) -> Option<Pages> {
@@ -350,8 +350,8 @@ impl Drop for Pages {
         }
         // Like a close, the job does not wait behind evictions.
         let account = Account::new(JobClass::Fill, JobSource::NONE);
-        if let Some(left) = self.pool.detach_or_leave(&account, Op::Close, None, unlock) {
-            left.run(&|| ());
+        if let Some(task) = self.pool.detach_or_leave(&account, Op::Close, None, unlock) {
+            task.run(&|| ());
         }
     }
 }

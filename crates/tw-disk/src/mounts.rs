@@ -100,7 +100,7 @@ struct Table {
 /// Paths that are faulty on purpose ([`faults`](crate::faults)).
 struct FaultyPaths {
     /// All so far; the position makes the device number.
-    known: Vec<Box<[u8]>>,
+    paths: Vec<Box<[u8]>>,
     /// Mounts of those that are faulty now, as if something was mounted there.
     mounts: Vec<Mount>,
 }
@@ -117,7 +117,7 @@ tw_base::limits! {
 
 static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
 /// Paths that are faulty on purpose. Only threads that may wait use them.
-static FAULTY: Mutex<FaultyPaths> = Mutex::new(FaultyPaths { known: Vec::new(), mounts: Vec::new() });
+static FAULTY: Mutex<FaultyPaths> = Mutex::new(FaultyPaths { paths: Vec::new(), mounts: Vec::new() });
 /// Bit of the device numbers of those paths, which no real number has.
 const FAULTY_DEV: u64 = 1 << 63;
 /// Counts the tables so far.
@@ -135,14 +135,14 @@ thread_local! {
 /// Reads the newest table that can be had without waiting: who changes it holds the lock for one assignment, and whoever
 /// meets that goes on with the table it knows.
 fn with_table<T>(look: impl FnOnce(&Table) -> T) -> Option<T> {
-    SEEN.with_borrow_mut(|(version, seen)| {
+    SEEN.with_borrow_mut(|(version, seen_table)| {
         let newest = VERSION.load(Acquire);
         if *version != newest
             && let Some(table) = try_read()
         {
-            (*version, *seen) = (newest, table);
+            (*version, *seen_table) = (newest, table);
         }
-        seen.as_deref().map(look)
+        seen_table.as_deref().map(look)
     })
 }
 
@@ -242,9 +242,9 @@ pub(crate) fn set_faulty<'a>(paths: impl Iterator<Item = &'a [u8]>) {
         let mut faulty = FAULTY.lock().unwrap_or_else(PoisonError::into_inner);
         faulty.mounts.clear();
         for path in paths {
-            let at = faulty.known.iter().position(|known| **known == *path).unwrap_or_else(|| {
-                faulty.known.push(path.into());
-                faulty.known.len() - 1
+            let at = faulty.paths.iter().position(|candidate| **candidate == *path).unwrap_or_else(|| {
+                faulty.paths.push(path.into());
+                faulty.paths.len() - 1
             });
             let dev = FAULTY_DEV | at as u64;
             Device::of_faulty(dev, path);
@@ -264,14 +264,14 @@ pub(crate) fn refresh() {
 
 fn take_over(text: &[u8]) {
     let mut table = parse(text, &FAULTY.lock().unwrap_or_else(PoisonError::into_inner).mounts);
-    let known = try_read().flatten();
-    if known.as_ref().is_some_and(|known| known.mounts == table.mounts) {
+    let known_table = try_read().flatten();
+    if known_table.as_ref().is_some_and(|known_table| known_table.mounts == table.mounts) {
         return;
     }
-    if let Some(known) = known {
+    if let Some(known_table) = known_table {
         // Directories that links lead to keep their device as long as it is mounted.
         let is_mounted = |dev: u64| table.mounts.iter().any(|mount| mount.dev == dev);
-        let kept = known.elsewhere.iter().filter(|(_, dev)| is_mounted(**dev));
+        let kept = known_table.elsewhere.iter().filter(|(_, dev)| is_mounted(**dev));
         table.elsewhere = kept.map(|(directory, dev)| (directory.clone(), *dev)).collect();
     }
     publish(table);
@@ -338,15 +338,15 @@ impl Table {
         self.nearest(path, |_| None)
     }
 
-    /// Result of `known` for the longest directory above `path`, or for itself, unless there is a mount below that.
-    fn nearest(&self, path: &[u8], known: impl Fn(&[u8]) -> Option<u64>) -> Option<u64> {
+    /// Result of `find_known` for the longest directory above `path`, or for itself, unless there is a mount below that.
+    fn nearest(&self, path: &[u8], find_known: impl Fn(&[u8]) -> Option<u64>) -> Option<u64> {
         let mut directory = path;
         loop {
-            if let Some(dev) = known(directory) {
+            if let Some(dev) = find_known(directory) {
                 return Some(dev);
             }
-            let found = self.by_point.get(if directory.is_empty() { &b"/"[..] } else { directory });
-            if let Some(at) = found {
+            let value = self.by_point.get(if directory.is_empty() { &b"/"[..] } else { directory });
+            if let Some(at) = value {
                 return Some(self.mounts[*at].dev);
             }
             let end = directory.iter().rposition(|byte| *byte == b'/')?;

@@ -160,10 +160,10 @@ pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<FileMeta, Errno> {
 
 /// Metadata of an open file. The device of a block device is itself, and not the one with its name.
 pub(crate) fn fstat_of_device(fd: &OwnedFd) -> Result<FileMeta, Errno> {
-    let found = fstat(fd)?;
-    let meta = FileMeta::from(&found);
-    let is_block = FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice;
-    Ok(if is_block { FileMeta { dev: found.st_rdev, ..meta } } else { meta })
+    let file_stat = fstat(fd)?;
+    let meta = FileMeta::from(&file_stat);
+    let is_block = FileType::from_raw_mode(file_stat.st_mode) == FileType::BlockDevice;
+    Ok(if is_block { FileMeta { dev: file_stat.st_rdev, ..meta } } else { meta })
 }
 
 /// Metadata of a path whose names are all in memory.
@@ -225,7 +225,7 @@ pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<L
         }
         let follows = if links_from.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match entry_of(&dir, name, follows) {
-            Ok(found) => listing.entries.extend(found),
+            Ok(found_entry) => listing.entries.extend(found_entry),
             Err(errno @ Errno::ACCESS) => listing.hidden_by = Some(errno),
             Err(errno) => return Err(errno),
         }
@@ -246,7 +246,7 @@ pub(crate) fn list_part(dir: &OwnedFd, from: u64) -> Result<ListingPart, Errno> 
         let name = entry.file_name();
         if !matches!(name.to_bytes(), b"." | b"..") {
             match entry_of(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(found) => part.entries.extend(found),
+                Ok(found_entry) => part.entries.extend(found_entry),
                 Err(errno @ Errno::ACCESS) => part.hidden_by = Some(errno),
                 Err(errno) => return Err(errno),
             }

@@ -205,7 +205,7 @@ pub(crate) struct Queue<J> {
     hanging: Vec<u32>,
     running: [u32; CLASSES],
     /// Jobs that hang and hold their slots.
-    held: u32,
+    held_slots: u32,
     /// Jobs that hang and whose threads were replaced.
     replaced: u32,
     waiting: usize,
@@ -232,7 +232,7 @@ impl<J> Queue<J> {
             taken: List::EMPTY,
             hanging: Vec::new(),
             running: [0; CLASSES],
-            held: 0,
+            held_slots: 0,
             replaced: 0,
             waiting: 0,
             starts: 0,
@@ -247,7 +247,7 @@ impl<J> Queue<J> {
 
     /// Jobs that hold a slot.
     pub(crate) fn running(&self) -> u32 {
-        self.running.iter().sum::<u32>() + self.held
+        self.running.iter().sum::<u32>() + self.held_slots
     }
 
     /// Slots.

@@ -290,9 +290,9 @@ impl UringQueue {
             read();
             Ok(())
         };
-        let left = Leftover { rest: Task::new(Op::Read, work), task };
-        if let Some(left) = self.shared.detach_task(&account, Some(device), Arc::new(left)) {
-            left.run(&|| ());
+        let leftover = Leftover { rest: Task::new(Op::Read, work), task };
+        if let Some(leftover_task) = self.shared.detach_task(&account, Some(device), Arc::new(leftover)) {
+            leftover_task.run(&|| ());
         }
     }
 

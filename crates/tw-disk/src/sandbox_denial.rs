@@ -161,16 +161,16 @@ impl Confined {
         }
         // `look` fails if the process may not search a directory on the way: then permissions, not the sandbox, denied
         // the operation.
-        let (options, found) = match options {
+        let (options, result) = match options {
             Use::Read | Use::Change => (options, look(path)),
             Use::Name => (options, look(&parent_of(path))),
             Use::Create => match look(path) {
                 // A name that is not there may be in memory as such, or not at all.
                 Err(Errno::NOENT | Errno::AGAIN) => (Use::Name, look(&parent_of(path))),
-                found => (Use::Change, found),
+                result => (Use::Change, result),
             },
         };
-        match found {
+        match result {
             Ok(stat) if self.user.may(options, &stat) => source,
             Err(Errno::AGAIN) => DenialSource::Unknown,
             _ => DenialSource::Permissions,
@@ -205,7 +205,7 @@ fn parent_of(path: &CStr) -> CString {
 impl User {
     /// Returns true if the permissions of a file let the user do this. Access control lists are not considered.
     fn may(&self, options: Use, stat: &Stat) -> bool {
-        let wanted = match options {
+        let wanted_number = match options {
             Use::Read => 0o4,
             Use::Change => 0o2,
             Use::Create | Use::Name => 0o3,
@@ -221,7 +221,7 @@ impl User {
         match self.power {
             Power::Everything => true,
             Power::Reads if options == Use::Read => true,
-            Power::Reads | Power::None => granted & wanted == wanted,
+            Power::Reads | Power::None => granted & wanted_number == wanted_number,
         }
     }
 }

@@ -293,7 +293,7 @@ impl Stall {
     }
 
     /// Number of calls that are held now.
-    pub fn held(&self) -> usize {
+    pub fn held_calls(&self) -> usize {
         lock(&self.sim.state).stalled
     }
 }

@@ -115,8 +115,8 @@ impl<W, T> Task<W, T> {
             }
             // The future was dropped, or was told that the device hangs: the result (a buffer, an open file) is dropped
             // here, on this thread and outside the lock.
-            gone => {
-                *stage = gone;
+            gone_stage => {
+                *stage = gone_stage;
                 drop(stage);
             }
         }
@@ -194,7 +194,7 @@ impl<W, T, D: CancelQueue> Future for Job<W, T, D> {
         match &mut *stage {
             Stage::Waiting { waker, .. } | Stage::Running { waker } => {
                 match waker {
-                    Some(known) => known.clone_from(cx.waker()),
+                    Some(known_waker) => known_waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
@@ -209,11 +209,11 @@ impl<W, T, D: CancelQueue> Future for Job<W, T, D> {
 
 impl<W, T, D: CancelQueue> Drop for Job<W, T, D> {
     fn drop(&mut self) {
-        let left = {
+        let left_stage = {
             let mut stage = self.task.stage.lock();
             std::mem::replace(&mut *stage, Stage::Over)
         };
-        if matches!(left, Stage::Waiting { .. }) {
+        if matches!(left_stage, Stage::Waiting { .. }) {
             self.queue.cancel(self.ticket);
         }
     }

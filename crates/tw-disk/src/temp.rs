@@ -174,9 +174,9 @@ impl Drop for Name {
             return;
         };
         let account = Account::new(JobClass::Evict, JobSource::NONE);
-        if let Some(left) = pool.detach_or_leave(&account, Op::Unlink, device, remove) {
+        if let Some(task) = pool.detach_or_leave(&account, Op::Unlink, device, remove) {
             // All pools have ended, and so has the service: waiting here delays nothing.
-            left.run(&|| ());
+            task.run(&|| ());
         }
     }
 }

@@ -189,8 +189,8 @@ impl HungDevices {
 
     /// Mount point of a device that hangs.
     pub(crate) fn mount(&self, device: u32) -> Arc<str> {
-        let known = self.0.iter().find(|record| record.device == device);
-        known.map_or_else(|| "a device".into(), |record| record.mount.clone())
+        let hung_record = self.0.iter().find(|record| record.device == device);
+        hung_record.map_or_else(|| "a device".into(), |record| record.mount.clone())
     }
 
     /// Notes that a job hangs on a device, and has for so many ticks.
@@ -230,10 +230,10 @@ impl HungDevices {
         for record in &self.0 {
             let since_s = record.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let operations = count(record.device);
-            match hung.iter_mut().find(|known| known.mount == record.mount) {
-                Some(known) => {
-                    known.since_s = known.since_s.min(since_s);
-                    known.operations += operations;
+            match hung.iter_mut().find(|hung_device| hung_device.mount == record.mount) {
+                Some(hung_device) => {
+                    hung_device.since_s = hung_device.since_s.min(since_s);
+                    hung_device.operations += operations;
                 }
                 None => hung.push(HungDevice { mount: record.mount.clone(), since_s, operations }),
             }

@@ -41,12 +41,12 @@ impl Bench {
         locks.set_max(max);
         let bench = Self { disk, locks, dir: TempDir::new("lock").unwrap() };
         bench.put("known", 1);
-        let known = bench.open("known");
+        let known_file = bench.open("known");
         // A job that reads finds out what the device supports, and updates access times.
         let mut account = Account::hit(JobSource::NONE);
-        block_on(bench.disk.read_cold(&mut account, &known, 0, vec![0; 1])).unwrap();
+        block_on(bench.disk.read_cold(&mut account, &known_file, 0, vec![0; 1])).unwrap();
         let suits = |file: &tw_disk::DeviceStats| {
-            file.dev == Some(known.meta().dev) && file.reads != tw_disk::Reads::Job
+            file.dev == Some(known_file.meta().dev) && file.reads != tw_disk::Reads::Job
         };
         if !tw_disk::devices().iter().any(suits) {
             leave_out(Lacks::Machine, "the file system cannot read without waiting");
@@ -121,11 +121,11 @@ fn file_stays_locked_while_a_handle_exists() {
     assert_eq!(bench.locks.sent(), 300_001);
     // Another descriptor of the same file finds the same lock.
     let again = bench.open("a");
-    let found = bench.locks.find(&again).unwrap();
+    let locked_file = bench.locks.find(&again).unwrap();
     drop((file, locked));
-    assert!(found.is_locked() && bench.disk.lock_soon(&again, &bench.locks).unwrap().is_locked());
-    assert_eq!(bench.sent(&again, &found), Some(content(300_001)));
-    drop(found);
+    assert!(locked_file.is_locked() && bench.disk.lock_soon(&again, &bench.locks).unwrap().is_locked());
+    assert_eq!(bench.sent(&again, &locked_file), Some(content(300_001)));
+    drop(locked_file);
     assert!(until(TIMEOUT, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
     assert!(bench.locks.find(&again).is_none());
 }

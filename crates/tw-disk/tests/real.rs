@@ -424,13 +424,13 @@ fn lists_a_directory_up_to_a_limit() {
         let mut account = b.account.clone();
         let mut listing = b.disk.list(&mut account, &b.path("d"), 100).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let found: Vec<_> =
+        let results: Vec<_> =
             listing.entries.iter().map(|e| (e.name.to_str().unwrap(), e.meta.kind, e.meta.size)).collect();
-        assert_eq!(found[0], (".hidden", FileKind::File, 0));
-        assert_eq!(found[1].1, FileKind::Symlink);
-        assert_eq!(found[2], ("link", FileKind::File, 100));
-        assert_eq!(found[3], ("one", FileKind::File, 100));
-        assert_eq!((found[4].0, found[4].1, found.len()), ("sub", FileKind::Directory, 5));
+        assert_eq!(results[0], (".hidden", FileKind::File, 0));
+        assert_eq!(results[1].1, FileKind::Symlink);
+        assert_eq!(results[2], ("link", FileKind::File, 100));
+        assert_eq!(results[3], ("one", FileKind::File, 100));
+        assert_eq!((results[4].0, results[4].1, results.len()), ("sub", FileKind::Directory, 5));
         assert!(!listing.truncated);
         let mut listing = b.disk.list_links(&mut account, &b.path("d"), 100, 0).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -525,8 +525,8 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     };
     let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
     let kept = create(&mut account);
-    let gone = create(&mut account);
-    let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
+    let temp_file = create(&mut account);
+    let paths = [kept.path().unwrap().to_owned(), temp_file.path().unwrap().to_owned()];
     let (held, release) = mpsc::channel::<()>();
     let mut blocker = pin!(pool.run(&mut account, move || release.recv()));
     assert!(blocker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -536,7 +536,7 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
         Err(DiskError::QueueFull { .. })
     ));
     kept.keep();
-    drop((kept, gone));
+    drop((kept, temp_file));
     assert!(paths.iter().all(|path| exists(path)), "the one thread is busy");
     drop(held);
     let _ = block_on(blocker);
@@ -666,7 +666,7 @@ fn sends_files_until_the_socket_is_full() {
 fn closes_where_closing_may_wait_by_a_job() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
-        let written = b.put("f", b"x").await;
+        let file = b.put("f", b"x").await;
         let kept = b.open("f", &OpenOptions::READ).await.unwrap();
         let unlinked = b.open("f", &OpenOptions::READ).await.unwrap();
         let closes = |b: &Bench, count| {
@@ -680,7 +680,7 @@ fn closes_where_closing_may_wait_by_a_job() {
         drop(kept.clone());
         drop(kept);
         closes(&b, 0);
-        drop(written);
+        drop(file);
         closes(&b, 1);
         b.disk.unlink(&mut b.account.clone(), &b.path("f")).await.unwrap();
         drop(unlinked);

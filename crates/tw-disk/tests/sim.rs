@@ -70,10 +70,10 @@ fn a_power_failure_at_any_operation_leaves_the_old_or_the_new_version() {
             sim.fail_power_after(at);
             let result = block_on(disk.replace(&mut new_account(), c"/store/f", 0o644, new()));
             sim.reboot();
-            let left = sim.content(c"/store/f").expect("one version survives");
-            assert!(left == old() || left == new(), "seed {seed}, operation {at}");
-            assert!(result.is_err() || left == new(), "done means safe");
-            *(if left == old() { &mut olds } else { &mut news }) += 1;
+            let rest = sim.content(c"/store/f").expect("one version survives");
+            assert!(rest == old() || rest == new(), "seed {seed}, operation {at}");
+            assert!(result.is_err() || rest == new(), "done means safe");
+            *(if rest == old() { &mut olds } else { &mut news }) += 1;
         }
     }
     assert!(olds > 0 && news > 0);
@@ -87,8 +87,8 @@ fn without_fsync_some_power_failure_tears_the_file() {
         sim.put(c"/tmp/keep", b"").unwrap();
         block_on(replace_carelessly(&door(&sim, Aio::Off, 1), c"/store/f", new())).unwrap();
         sim.reboot();
-        let left = sim.content(c"/store/f").unwrap();
-        left != old() && left != new()
+        let rest = sim.content(c"/store/f").unwrap();
+        rest != old() && rest != new()
     });
     assert!(is_torn, "a twin that forgives everything finds nothing");
 }
@@ -346,9 +346,9 @@ fn ordered_disk_loses_only_tails_and_a_kill_loses_nothing() {
         assert_eq!(sim.content(c"/store/new"), Some(new()));
         block_on(disk.write(&mut new_account(), &file, 0, new())).expect_err("it was opened before");
         sim.restart(Loss::Ordered);
-        let left = sim.content(c"/store/new").unwrap();
-        assert!(new().starts_with(&left), "seed {seed}: {}", left.len());
-        lengths.insert(left.len());
+        let rest = sim.content(c"/store/new").unwrap();
+        assert!(new().starts_with(&rest), "seed {seed}: {}", rest.len());
+        lengths.insert(rest.len());
     }
     assert!(lengths.len() > 10, "{lengths:?}");
 }

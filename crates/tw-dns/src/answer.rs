@@ -241,11 +241,11 @@ mod tests {
             data: Data::Service(service(priority, target)),
         });
         let question = Question { name: name("_http._tcp.a"), kind: Kind::Srv };
-        let Reply::Found { records: Records::Services(found), ttl: 7 } =
+        let Reply::Found { records: Records::Services(services), ttl: 7 } =
             read(&question, records.to_vec(), false, None)
         else {
             panic!("not found");
         };
-        assert_eq!(*found, [service(10, "b"), service(20, "c"), service(20, "a")]);
+        assert_eq!(*services, [service(10, "b"), service(20, "c"), service(20, "a")]);
     }
 }

@@ -102,8 +102,8 @@ impl Cache {
 
     /// Looks up a question at `now`.
     pub(crate) fn lookup(&mut self, question: &Question, now: Instant) -> CacheLookup {
-        let found = self.index.get(question).and_then(|at| self.entries.get_mut(*at));
-        let Some(entry) = found else { return CacheLookup::Absent };
+        let found_entry = self.index.get(question).and_then(|at| self.entries.get_mut(*at));
+        let Some(entry) = found_entry else { return CacheLookup::Absent };
         let Entry { settled, retry_at, is_used, .. } = entry;
         if now < settled.expires {
             *is_used = true;
@@ -119,9 +119,9 @@ impl Cache {
     /// Keeps an answer.
     pub(crate) fn store(&mut self, question: &Question, settled: CachedAnswer) {
         let retry_at = settled.expires;
-        let known = self.index.get(question).copied();
-        let entry = Entry { question: question.clone(), settled, retry_at, is_used: known.is_some() };
-        let at = match known {
+        let known_value = self.index.get(question).copied();
+        let entry = Entry { question: question.clone(), settled, retry_at, is_used: known_value.is_some() };
+        let at = match known_value {
             Some(at) => at,
             None if self.entries.len() < self.entries_max => {
                 self.index.insert(question.clone(), self.entries.len());
@@ -175,7 +175,7 @@ mod tests {
         Question { name: Name::parse(name.as_bytes()).unwrap(), kind: Kind::A }
     }
 
-    fn found() -> Answer {
+    fn addresses_answer() -> Answer {
         Answer::Found(Records::Addresses([[192, 0, 2, 1].into()].into()))
     }
 
@@ -183,11 +183,11 @@ mod tests {
     fn lifetimes_of_answers() {
         let secs = Duration::from_secs;
         for (outcome, ttl, valid, expected) in [
-            (found(), Some(300), None, Some(300)),
-            (found(), Some(0), None, Some(1)),
-            (found(), Some(u32::MAX), None, Some(86_400)),
-            (found(), Some(300), Some(5), Some(5)),
-            (found(), Some(1), Some(200_000), Some(200_000)),
+            (addresses_answer(), Some(300), None, Some(300)),
+            (addresses_answer(), Some(0), None, Some(1)),
+            (addresses_answer(), Some(u32::MAX), None, Some(86_400)),
+            (addresses_answer(), Some(300), Some(5), Some(5)),
+            (addresses_answer(), Some(1), Some(200_000), Some(200_000)),
             (Answer::Missing, None, None, None),
             (Answer::Missing, None, Some(5), None),
             (Answer::Missing, Some(0), None, Some(0)),
@@ -205,7 +205,7 @@ mod tests {
     fn an_answer_is_fresh_then_stale_then_gone() {
         let now = Instant::now();
         let mut cache = Cache::new(10);
-        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
+        let settled = CachedAnswer { outcome: addresses_answer(), expires: now + 60 * SECOND };
         assert_eq!(cache.lookup(&question("a"), now), CacheLookup::Absent);
         cache.store(&question("a"), settled.clone());
         assert_eq!(cache.lookup(&question("b"), now), CacheLookup::Absent);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(cache.lookup(&question("a"), now + 70 * SECOND + RETRY_AFTER), stale(true));
         assert_eq!(cache.lookup(&question("a"), now + 60 * SECOND + STALE_MAX), CacheLookup::Absent);
         // A new answer is a new beginning.
-        let settled = CachedAnswer { outcome: found(), expires: now + 900 * SECOND };
+        let settled = CachedAnswer { outcome: addresses_answer(), expires: now + 900 * SECOND };
         cache.store(&question("a"), settled.clone());
         assert_eq!(cache.lookup(&question("a"), now + 100 * SECOND), CacheLookup::Fresh(settled));
     }
@@ -239,7 +239,7 @@ mod tests {
     fn full_cache_keeps_used_answers() {
         let now = Instant::now();
         let mut cache = Cache::new(8);
-        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
+        let settled = CachedAnswer { outcome: addresses_answer(), expires: now + 60 * SECOND };
         cache.store(&question("popular"), settled.clone());
         for n in 0..1000 {
             assert_ne!(cache.lookup(&question("popular"), now), CacheLookup::Absent, "{n}");
@@ -253,7 +253,7 @@ mod tests {
     fn cache_of_used_answers_takes_new_ones() {
         let now = Instant::now();
         let mut cache = Cache::new(2 * HAND_STEPS_MAX);
-        let settled = CachedAnswer { outcome: found(), expires: now + 60 * SECOND };
+        let settled = CachedAnswer { outcome: addresses_answer(), expires: now + 60 * SECOND };
         for n in 0..10 * HAND_STEPS_MAX {
             cache.store(&question(&format!("n{n}")), settled.clone());
             for used in 0..=n {

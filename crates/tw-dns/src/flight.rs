@@ -93,7 +93,7 @@ impl Lookup {
         deadline: Instant,
     ) -> Result<CurrentAnswer, ResolveError> {
         let (flight, mut landed, old) = match self {
-            Self::Known(known) => return Ok(known),
+            Self::Known(answer) => return Ok(answer),
             Self::Busy => return Err(ResolveError::BUSY),
             Self::Flying { flight, landed, old } => (flight, landed, old),
         };
@@ -185,14 +185,14 @@ impl Resolver {
     async fn fly(self: Arc<Self>, question: Question, flight: Arc<QueryInFlight>) {
         let _landing = FlightGuard { resolver: &self, question: &question, flight: &flight };
         let mut finding = pin!(self.find(&question));
-        let found = loop {
+        let answer = loop {
             let mut left_alone = pin!(flight.landed.closed());
             let found = poll_fn(|cx| match finding.as_mut().poll(cx) {
-                Poll::Ready(found) => Poll::Ready(Some(found)),
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => left_alone.as_mut().poll(cx).map(|()| None),
             });
             match found.await {
-                Some(found) => break found,
+                Some(answer) => break answer,
                 None if flight.goes_on.load(SeqCst) => break finding.as_mut().await,
                 None => {
                     let mut shared = self.shared.lock();
@@ -205,7 +205,7 @@ impl Resolver {
             }
         };
         let mut shared = self.shared.lock();
-        match &found {
+        match &answer {
             // An answer that has expired already is only for the current waiters.
             Ok(settled) if settled.expires > clock::now() => shared.cache.store(&question, settled.clone()),
             Ok(_) => {}
@@ -214,12 +214,12 @@ impl Resolver {
         }
         shared.remove(&question, &flight);
         drop(shared);
-        flight.landed.send_replace(Some(found));
+        flight.landed.send_replace(Some(answer));
     }
 
     /// Queries, and follows aliases.
-    async fn find(&self, wanted: &Question) -> Result<CachedAnswer, ResolveError> {
-        let mut question = wanted.clone();
+    async fn find(&self, wanted_question: &Question) -> Result<CachedAnswer, ResolveError> {
+        let mut question = wanted_question.clone();
         let mut ttl = u32::MAX;
         for _ in 0..=CHAIN_MAX {
             let (outcome, said) = match self.query(&question).await? {
@@ -229,8 +229,8 @@ impl Resolver {
                 Reply::Alias { to, ttl: alias_ttl } => {
                     question.name = to;
                     ttl = ttl.min(alias_ttl);
-                    let known = self.shared.lock().cache.lookup(&question, clock::now());
-                    match known {
+                    let cache_lookup = self.shared.lock().cache.lookup(&question, clock::now());
+                    match cache_lookup {
                         CacheLookup::Fresh(settled) => {
                             self.stats.cached.add(1);
                             let own = self.settle(settled.outcome.clone(), Some(ttl));

@@ -64,9 +64,9 @@ mod tests {
             ("scoped", ""),
             ("name", ""),
         ] {
-            let found = hosts.find(&Name::parse(name.as_bytes()).unwrap()).unwrap_or_default();
-            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-            assert_eq!(found.join(" "), expected, "{name}");
+            let ips = hosts.find(&Name::parse(name.as_bytes()).unwrap()).unwrap_or_default();
+            let results: Vec<_> = ips.iter().map(ToString::to_string).collect();
+            assert_eq!(results.join(" "), expected, "{name}");
         }
     }
 }

@@ -162,8 +162,8 @@ mod tests {
             ),
         ] {
             let conf = ResolvConf::parse(text.as_bytes(), 53);
-            let found: Vec<_> = conf.servers.iter().map(ToString::to_string).collect();
-            assert_eq!(found.join(" "), servers, "{text}");
+            let results: Vec<_> = conf.servers.iter().map(ToString::to_string).collect();
+            assert_eq!(results.join(" "), servers, "{text}");
             assert_eq!((conf.timeout, conf.attempts), (timeout.map(Duration::from_secs), attempts), "{text}");
         }
         assert_eq!(

@@ -223,12 +223,12 @@ impl Resolver {
             [b"_", service, b"._tcp.", name].concat()
         };
         let name = Name::parse(&full).ok_or(ResolveError::NotFound)?;
-        let known = self.begin(Question { name, kind: Kind::Srv }).finish(self, deadline).await?;
-        let Answer::Found(Records::Services(services)) = known.settled.outcome else {
+        let answer = self.begin(Question { name, kind: Kind::Srv }).finish(self, deadline).await?;
+        let Answer::Found(Records::Services(services)) = answer.settled.outcome else {
             return Err(ResolveError::NotFound);
         };
         let mut all =
-            Services { targets: Vec::new(), expires: known.settled.expires, is_stale: known.is_stale };
+            Services { targets: Vec::new(), expires: answer.settled.expires, is_stale: answer.is_stale };
         for some in services.chunks(TARGETS_AT_ONCE) {
             let pending = some.iter().map(|service| (service, self.begin_addresses(service.target.clone())));
             // All queries are sent before the first one is waited for.
@@ -262,8 +262,8 @@ impl Resolver {
         self.stats.addr.add(1);
         let deadline = self.deadline(timeout);
         let question = Question { name: Name::reverse(addr), kind: Kind::Ptr };
-        let known = self.begin(question).finish(self, deadline).await?;
-        match known.settled.outcome {
+        let answer = self.begin(question).finish(self, deadline).await?;
+        match answer.settled.outcome {
             Answer::Found(Records::Names(names)) => Ok(names),
             _ => Err(ResolveError::NotFound),
         }
@@ -273,7 +273,7 @@ impl Resolver {
     pub(crate) fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
         let address = str::from_utf8(name).ok().and_then(|text| text.parse::<IpAddr>().ok());
         let expires = clock::now() + FOREVER;
-        let known = |ipv4: Vec<IpAddr>, ipv6: Vec<IpAddr>| {
+        let find_known = |ipv4: Vec<IpAddr>, ipv6: Vec<IpAddr>| {
             let is_any = !ipv4.is_empty() || !ipv6.is_empty();
             is_any.then(|| Addresses {
                 ipv4: ipv4.into(),
@@ -284,14 +284,14 @@ impl Resolver {
             })
         };
         if let Some(address) = address {
-            return known(vec![address], Vec::new());
+            return find_known(vec![address], Vec::new());
         }
         let addrs = self.settings.hosts.as_ref()?.find(&Name::parse(name)?)?;
         let (ipv4, ipv6) = addrs.iter().partition(|addr| addr.is_ipv4());
         match self.settings.families {
-            Families::Both => known(ipv4, ipv6),
-            Families::Ipv4 => known(ipv4, Vec::new()),
-            Families::Ipv6 => known(Vec::new(), ipv6),
+            Families::Both => find_known(ipv4, ipv6),
+            Families::Ipv4 => find_known(ipv4, Vec::new()),
+            Families::Ipv6 => find_known(Vec::new(), ipv6),
         }
     }
 
@@ -349,7 +349,7 @@ async fn both(
         }
         let is_over = match (&first, &second) {
             (Some(_), Some(_)) => true,
-            (Some(half), None) | (None, Some(half)) if found(half).is_some() => {
+            (Some(half), None) | (None, Some(half)) if addresses_of(half).is_some() => {
                 if timer.is_none() {
                     timer.set(Some(sleep_until((clock::now() + FAMILY_WAIT).into())));
                 }
@@ -365,10 +365,10 @@ async fn both(
 }
 
 /// The addresses of a half.
-fn found(half: &FamilyAnswer) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
+fn addresses_of(half: &FamilyAnswer) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
     match half {
-        Some(Ok(known)) => match &known.settled.outcome {
-            Answer::Found(Records::Addresses(addrs)) => Some((known, addrs)),
+        Some(Ok(answer)) => match &answer.settled.outcome {
+            Answer::Found(Records::Addresses(addrs)) => Some((answer, addrs)),
             _ => None,
         },
         _ => None,
@@ -382,10 +382,10 @@ fn unite(ipv4: FamilyAnswer, ipv6: FamilyAnswer, first: usize) -> Result<Address
     let error = errors.clone().find(|error| !error.is_timeout()).or_else(|| errors.clone().next());
     let mut expires: Option<Instant> = None;
     let mut is_stale = false;
-    let mut take = |half: &FamilyAnswer| match found(half) {
-        Some((known, addrs)) => {
-            expires = Some(expires.map_or(known.settled.expires, |at| at.min(known.settled.expires)));
-            is_stale |= known.is_stale;
+    let mut take = |half: &FamilyAnswer| match addresses_of(half) {
+        Some((answer, addrs)) => {
+            expires = Some(expires.map_or(answer.settled.expires, |at| at.min(answer.settled.expires)));
+            is_stale |= answer.is_stale;
             Arc::clone(addrs)
         }
         None => Arc::default(),

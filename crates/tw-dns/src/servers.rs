@@ -46,8 +46,8 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn case_handling(&self) -> CaseHandling {
         match self.letters.load(Relaxed) {
-            known if known == CaseHandling::Kept as u8 => CaseHandling::Kept,
-            known if known == CaseHandling::Confused as u8 => CaseHandling::Confused,
+            known_value if known_value == CaseHandling::Kept as u8 => CaseHandling::Kept,
+            known_value if known_value == CaseHandling::Confused as u8 => CaseHandling::Confused,
             _ => CaseHandling::Unknown,
         }
     }
@@ -103,7 +103,7 @@ impl Servers {
         Tries {
             tries,
             next: 0,
-            left: tries_max,
+            remaining: tries_max,
             last: None,
             may_query: true,
             failure: None,
@@ -136,7 +136,7 @@ pub(crate) struct Tries {
     tries: Vec<ServerTry>,
     /// Place in `tries` of the one whose turn it is.
     next: usize,
-    left: usize,
+    remaining: usize,
     /// Index of the server that was queried last.
     last: Option<usize>,
     may_query: bool,
@@ -177,12 +177,12 @@ impl Tries {
         if !self.may_query {
             return Step::Wait;
         }
-        let Some(turn) = self.tries.get_mut(at).filter(|_| self.left > 0) else {
+        let Some(turn) = self.tries.get_mut(at).filter(|_| self.remaining > 0) else {
             return Step::GiveUp(self.failure.or(self.unreachable).unwrap_or(ResolveError::TimedOut));
         };
         let again = turn.queries > 0;
         turn.queries += 1;
-        self.left -= 1;
+        self.remaining -= 1;
         self.last = Some(at);
         self.next = at + 1;
         self.may_query = false;

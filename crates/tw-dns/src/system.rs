@@ -97,7 +97,7 @@ impl SystemResolver {
     /// one as unchanged.
     pub fn refresh(&self) {
         let versions = self.files.versions();
-        let (known, texts) = {
+        let (known_current, texts) = {
             let mut state = self.state.lock();
             state.checked = clock::now();
             if state.texts.versions == versions {
@@ -106,7 +106,7 @@ impl SystemResolver {
             (Arc::clone(&state.current), Arc::clone(&state.texts))
         };
         let texts = self.files.read(versions, &texts);
-        let current = current(&texts, self.files.port, &self.stats, Some(&known));
+        let current = current(&texts, self.files.port, &self.stats, Some(&known_current));
         let mut state = self.state.lock();
         (state.current, state.texts) = (current, Arc::new(texts));
     }
@@ -118,8 +118,8 @@ impl SystemResolver {
     pub async fn addresses(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         let current = Arc::clone(&self.state.lock().current);
         let Current { resolver, search } = &*current;
-        if let Some(known) = resolver.without_servers(name) {
-            return Ok(known);
+        if let Some(known_addresses) = resolver.without_servers(name) {
+            return Ok(known_addresses);
         }
         let deadline = resolver.deadline(timeout);
         let candidates = search.candidates(name);
@@ -130,7 +130,7 @@ impl SystemResolver {
                 continue;
             }
             match resolver.query_addresses(candidate.name.clone(), deadline).await {
-                Ok(found) => return Ok(found),
+                Ok(found_addresses) => return Ok(found_addresses),
                 Err(error) => goes_on &= failures.goes_on(candidate, error, nth == 0),
             }
             if clock::now() >= deadline {
@@ -205,22 +205,22 @@ impl SystemFiles {
     }
 
     /// Reads both, which had these versions just before.
-    fn read(&self, versions: [Version; 2], known: &Texts) -> Texts {
-        let text = |path: &Path, known: &[u8]| match fs::read(path) {
+    fn read(&self, versions: [Version; 2], texts: &Texts) -> Texts {
+        let text = |path: &Path, candidate: &[u8]| match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(_) => known.to_vec(),
+            Err(_) => candidate.to_vec(),
         };
         Texts {
             versions,
-            resolv_conf: text(&self.resolv_conf, &known.resolv_conf),
-            hosts: text(&self.hosts, &known.hosts),
+            resolv_conf: text(&self.resolv_conf, &texts.resolv_conf),
+            hosts: text(&self.hosts, &texts.hosts),
         }
     }
 }
 
 /// Makes a resolver of the files. Cached answers are kept while servers and options are the same.
-fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>) -> Arc<Current> {
+fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known_current: Option<&Current>) -> Arc<Current> {
     let mut conf = ResolvConf::parse(&texts.resolv_conf, port);
     if !conf.says_domains {
         let uname = rustix::system::uname();
@@ -228,8 +228,10 @@ fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>
     }
     let mut settings = conf.settings();
     settings.hosts = Some(Arc::new(Hosts::parse(&texts.hosts)));
-    let resolver = match known {
-        Some(known) if *known.resolver.settings() == settings => Arc::clone(&known.resolver),
+    let resolver = match known_current {
+        Some(known_current) if *known_current.resolver.settings() == settings => {
+            Arc::clone(&known_current.resolver)
+        }
         _ => Resolver::new(settings, Arc::clone(stats)),
     };
     Arc::new(Current { resolver, search: conf.search })

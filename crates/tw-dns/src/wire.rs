@@ -141,7 +141,7 @@ impl Query {
         let Ok(echoed) = WireQuestion::read(&mut decoder) else { return Verdict::Unmatched };
         let name = Name::from_labels(echoed.name.iter());
         if name.as_ref() != Some(&self.question.name)
-            || wanted(echoed.query_type) != Some(self.question.kind)
+            || kind_of(echoed.query_type) != Some(self.question.kind)
             || echoed.query_class != DNSClass::IN
         {
             return Verdict::Unmatched;
@@ -232,7 +232,7 @@ fn seconds(ttl: u32) -> u32 {
     if ttl > i32::MAX as u32 { 0 } else { ttl }
 }
 
-fn wanted(kind: RecordType) -> Option<Kind> {
+fn kind_of(kind: RecordType) -> Option<Kind> {
     match kind {
         RecordType::A => Some(Kind::A),
         RecordType::AAAA => Some(Kind::Aaaa),

@@ -37,17 +37,17 @@ fn resolver(settings: Settings) -> Arc<Resolver> {
     Resolver::new(settings, Arc::new(Stats::default()))
 }
 
-type Found = Result<Vec<String>, String>;
+type Resolution = Result<Vec<String>, String>;
 
-fn text(found: Result<Addresses, ResolveError>) -> Found {
-    let found = found.map_err(|error| error.to_string())?;
-    let mut addrs: Vec<_> = found.iter().map(|addr| addr.to_string()).collect();
+fn text(addresses: Result<Addresses, ResolveError>) -> Resolution {
+    let addresses = addresses.map_err(|error| error.to_string())?;
+    let mut addrs: Vec<_> = addresses.iter().map(|addr| addr.to_string()).collect();
     addrs.sort();
     Ok(addrs)
 }
 
 /// Looks names up, one after the other.
-fn look_up(resolver: &Arc<Resolver>, names: &[&str]) -> Vec<Found> {
+fn look_up(resolver: &Arc<Resolver>, names: &[&str]) -> Vec<Resolution> {
     let resolver = Arc::clone(resolver);
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     on_loop(|| async move {
@@ -59,15 +59,15 @@ fn look_up(resolver: &Arc<Resolver>, names: &[&str]) -> Vec<Found> {
     })
 }
 
-fn one(settings: Settings, name: &str) -> Found {
+fn one(settings: Settings, name: &str) -> Resolution {
     look_up(&resolver(settings), &[name]).remove(0)
 }
 
-fn is(addrs: &[&str]) -> Found {
+fn is(addrs: &[&str]) -> Resolution {
     Ok(addrs.iter().map(ToString::to_string).collect())
 }
 
-fn fails(error: &str) -> Found {
+fn fails(error: &str) -> Resolution {
     Err(error.to_owned())
 }
 
@@ -116,13 +116,14 @@ fn a_server_that_never_answers_for_ipv6_costs_a_second_once() {
     });
     let settings = Settings { families: Families::Both, ..patient(&[&server]) };
     let resolver = resolver(settings);
-    let (found, expires_in) = on_loop(move || async move {
-        let found = resolver.addresses(b"a.example", TIMEOUT).await;
-        let expires = found.as_ref().map(|found| found.expires.saturating_duration_since(clock::now()));
+    let (result, expires_in) = on_loop(move || async move {
+        let addresses = resolver.addresses(b"a.example", TIMEOUT).await;
+        let expires =
+            addresses.as_ref().map(|addresses| addresses.expires.saturating_duration_since(clock::now()));
         let expires = expires.unwrap_or_default();
-        (text(found), expires)
+        (text(addresses), expires)
     });
-    assert_eq!(found, is(&["192.0.2.1"]));
+    assert_eq!(result, is(&["192.0.2.1"]));
     assert!(expires_in <= Duration::from_secs(5), "it is asked for again soon: {expires_in:?}");
 }
 
@@ -130,20 +131,20 @@ fn a_server_that_never_answers_for_ipv6_costs_a_second_once() {
 fn lookups_in_flight_are_one_question() {
     let server = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
     let resolver = resolver(patient(&[&server]));
-    let found = on_loop(move || async move {
+    let results = on_loop(move || async move {
         let subject = |id| Subject { kind: "test", id };
         let look = |id| {
             let resolver = Arc::clone(&resolver);
             spawn_local(subject(id), async move { text(resolver.addresses(b"a.example", TIMEOUT).await) })
         };
         let tasks: Vec<_> = (0..50).map(look).collect();
-        let mut found = HashSet::new();
+        let mut results = HashSet::new();
         for task in tasks {
-            found.insert(task.await.unwrap());
+            results.insert(task.await.unwrap());
         }
-        found
+        results
     });
-    assert_eq!(found, HashSet::from([is(&["192.0.2.1"])]));
+    assert_eq!(results, HashSet::from([is(&["192.0.2.1"])]));
     assert_eq!(server.queries().len(), 1);
 }
 
@@ -203,8 +204,12 @@ fn server_that_changes_case_is_queried_over_tcp() {
 #[test]
 fn case_sensitive_server_gets_lower_case() {
     let server = DnsServer::start(|query, out| {
-        let known = query.written.ends_with("many-letters.example.com");
-        out.send(if known { query.address(60, ADDR) } else { query.answer().code(code::NXDOMAIN).bytes() });
+        let is_known = query.written_name.ends_with("many-letters.example.com");
+        out.send(if is_known {
+            query.address(60, ADDR)
+        } else {
+            query.answer().code(code::NXDOMAIN).bytes()
+        });
     });
     let resolver = resolver(patient(&[&server]));
     let names = ["many-letters.example.com", "b.many-letters.example.com", "many-letters.example.org"];
@@ -212,20 +217,27 @@ fn case_sensitive_server_gets_lower_case() {
     assert_eq!(look_up(&resolver, &names), [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing]);
     let query = server.queries();
     assert_eq!(query.len(), 4, "only the first one twice: {query:?}");
-    assert!(query[0].written != query[0].name && query[1..].iter().all(|query| query.written == query.name));
+    assert!(
+        query[0].written_name != query[0].name
+            && query[1..].iter().all(|query| query.written_name == query.name)
+    );
 }
 
 #[test]
 fn case_stays_mixed_for_a_server_that_preserves_it() {
     let server = DnsServer::start(|query, out| {
-        let known = query.name.starts_with("www.");
-        out.send(if known { query.address(60, ADDR) } else { query.answer().code(code::NXDOMAIN).bytes() });
+        let is_known = query.name.starts_with("www.");
+        out.send(if is_known {
+            query.address(60, ADDR)
+        } else {
+            query.answer().code(code::NXDOMAIN).bytes()
+        });
     });
     let resolver = resolver(patient(&[&server]));
     look_up(&resolver, &["www.some-long-name.example", "missing.some-long-name.example"]);
     let query = server.queries();
     assert_eq!(query.len(), 2, "nothing is asked for twice: {query:?}");
-    assert!(query.iter().all(|query| query.written != query.name), "{query:?}");
+    assert!(query.iter().all(|query| query.written_name != query.name), "{query:?}");
 }
 
 #[test]
@@ -240,8 +252,8 @@ fn truncated_response_is_repeated_over_tcp() {
         }
     });
     let resolver = resolver(patient(&[&server]));
-    let found = look_up(&resolver, &["a.example"]).remove(0).unwrap();
-    assert_eq!(found.len(), 1024);
+    let results = look_up(&resolver, &["a.example"]).remove(0).unwrap();
+    assert_eq!(results.len(), 1024);
     assert_eq!(resolver.stats().truncated.value(), 1);
 }
 
@@ -260,8 +272,8 @@ fn invalid_response_over_tcp_is_an_error() {
         ("closed.example", "104: Connection reset by peer"),
     ] {
         // On a machine that stalls for a second no server answers in time, hence the retries.
-        let found = || one(settings.clone(), name);
-        assert!(until(TIMEOUT, || found() == fails(error)), "{name}: {:?}", found());
+        let find = || one(settings.clone(), name);
+        assert!(until(TIMEOUT, || find() == fails(error)), "{name}: {:?}", find());
     }
 }
 
@@ -285,10 +297,10 @@ fn aliases_are_followed_to_their_end() {
         });
     });
     let resolver = resolver(patient(&[&server]));
-    let found =
+    let results =
         look_up(&resolver, &["a.example", "d.example", "nowhere.example", "ping.example", "x.example"]);
     let missing = || fails("3: Host not found");
-    assert_eq!(found, [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing(), missing(), missing()]);
+    assert_eq!(results, [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing(), missing(), missing()]);
     let endless = server.queries().iter().filter(|query| query.name.ends_with("x.example")).count();
     assert_eq!(endless, 17, "a chain without an end has one");
     assert_eq!(server.count("ping.example", kind::A) + server.count("pong.example", kind::A), 17);
@@ -343,12 +355,12 @@ fn silent_servers_cause_a_timeout() {
     let server = DnsServer::start(|_, _| {});
     assert_eq!(one(hasty(&[&server]), "a.example"), fails("110: Operation timed out"));
     let resolver = resolver(patient(&[&server]));
-    let (found, took) = on_loop(move || async move {
+    let (result, took) = on_loop(move || async move {
         // Time spans count from the beginning of the turn of the loop.
         let start = clock::now();
         (text(resolver.addresses(b"b.example", 50 * MS).await), start.elapsed())
     });
-    assert_eq!(found, fails("110: Operation timed out"));
+    assert_eq!(result, fails("110: Operation timed out"));
     assert!(took >= 50 * MS, "{took:?}");
 }
 
@@ -377,32 +389,32 @@ fn numbered(script: impl Fn(usize, &DnsQuery) -> Option<Vec<u8>> + Send + 'stati
 }
 
 /// Looks a name up until its answer expires, and again; `again` is the number of lookups.
-fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc<Resolver>) {
+fn after_expiry(settings: Settings, again: usize) -> (Vec<Resolution>, Vec<bool>, Arc<Resolver>) {
     let resolver = resolver(settings);
     let used = Arc::clone(&resolver);
-    let (found, stale) = on_loop(move || async move {
+    let (results, stale) = on_loop(move || async move {
         let mut all = Vec::new();
         let mut stale = Vec::new();
         for n in 0..=again {
-            let found = used.addresses(b"a.example", TIMEOUT).await;
+            let addresses = used.addresses(b"a.example", TIMEOUT).await;
             if n == 0
-                && let Ok(found) = &found
+                && let Ok(addresses) = &addresses
             {
-                tokio::time::sleep_until(found.expires.into()).await;
+                tokio::time::sleep_until(addresses.expires.into()).await;
             }
-            stale.push(found.as_ref().is_ok_and(|found| found.is_stale));
-            all.push(text(found));
+            stale.push(addresses.as_ref().is_ok_and(|addresses| addresses.is_stale));
+            all.push(text(addresses));
         }
         (all, stale)
     });
-    (found, stale, resolver)
+    (results, stale, resolver)
 }
 
 #[test]
 fn answers_expire() {
     let server = numbered(|n, query| Some(query.address(60, [192, 0, 2, n as u8 + 1])));
-    let (found, stale, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
-    assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.2"])], vec![false, false]));
+    let (results, stale, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
+    assert_eq!((results, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.2"])], vec![false, false]));
 }
 
 #[test]
@@ -410,8 +422,8 @@ fn stale_answers_are_used_when_no_server_answers() {
     let server = numbered(|n, query| (n == 0).then(|| query.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), attempts: 1, ..hasty(&[&server]) };
     let settings = Settings { attempt_timeout: 1000 * MS, ..settings };
-    let (found, stale, resolver) = after_expiry(settings, 3);
-    assert_eq!(found, [(); 4].map(|()| is(&["192.0.2.1"])));
+    let (results, stale, resolver) = after_expiry(settings, 3);
+    assert_eq!(results, [(); 4].map(|()| is(&["192.0.2.1"])));
     assert_eq!((stale, resolver.stats().stale.value()), (vec![false, true, true, true], 3));
     // Later lookups do not wait for the silent server again.
     assert_eq!(server.queries().len(), 2);
@@ -422,8 +434,8 @@ fn stale_answer_does_not_wait_long_for_a_slow_server() {
     let server = numbered(|n, query| (n == 0).then(|| query.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), ..patient(&[&server]) };
     let start = Instant::now();
-    let (found, stale, _) = after_expiry(settings, 1);
-    assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.1"])], vec![false, true]));
+    let (results, stale, _) = after_expiry(settings, 1);
+    assert_eq!((results, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.1"])], vec![false, true]));
     assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
 }
 
@@ -434,8 +446,8 @@ fn changed_answer_replaces_the_old_one() {
             0 => Some(query.address(60, ADDR)),
             _ => Some(query.answer().code(code).bytes()),
         });
-        let (found, _, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
-        assert_eq!(found, [is(&["192.0.2.1"]), fails(error)]);
+        let (results, _, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
+        assert_eq!(results, [is(&["192.0.2.1"]), fails(error)]);
     }
 }
 
@@ -474,13 +486,13 @@ fn servers_of_a_service_come_with_their_addresses() {
         });
     });
     let resolver = resolver(patient(&[&server]));
-    let found = on_loop(move || async move {
+    let results = on_loop(move || async move {
         let mut all = Vec::new();
         for service in ["http", "_sip._udp", "nothing", "bad..name"] {
-            let found = resolver.services(service.as_bytes(), b"example.com", TIMEOUT).await;
-            all.push(match found {
+            let services = resolver.services(service.as_bytes(), b"example.com", TIMEOUT).await;
+            all.push(match services {
                 Err(error) => error.to_string(),
-                Ok(found) => {
+                Ok(services) => {
                     let one = |target: tw_dns::Target| {
                         let addrs =
                             text(target.addresses).map_or_else(|error| error, |addrs| addrs.join(","));
@@ -489,7 +501,7 @@ fn servers_of_a_service_come_with_their_addresses() {
                             target.priority, target.weight, target.port, target.name
                         )
                     };
-                    found.targets.into_iter().map(one).collect::<Vec<_>>().join("; ")
+                    services.targets.into_iter().map(one).collect::<Vec<_>>().join("; ")
                 }
             });
         }
@@ -498,7 +510,7 @@ fn servers_of_a_service_come_with_their_addresses() {
     });
     let http = "10 5 8081 a.example: 192.0.2.1; 20 1 8080 b.example: 192.0.2.2; \
         30 5 8081 missing.example: 3: Host not found";
-    assert_eq!(found, [http, "1 1 5060 a.example: 192.0.2.1", "3: Host not found", "3: Host not found"]);
+    assert_eq!(results, [http, "1 1 5060 a.example: 192.0.2.1", "3: Host not found", "3: Host not found"]);
 }
 
 #[test]
@@ -520,7 +532,7 @@ fn names_of_an_address_are_found_and_kept() {
         });
     });
     let resolver = resolver(patient(&[&server]));
-    let found = on_loop(move || async move {
+    let results = on_loop(move || async move {
         let mut all = Vec::new();
         for addr in ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"] {
             all.push(match resolver.names(addr.parse().unwrap(), TIMEOUT).await {
@@ -532,7 +544,7 @@ fn names_of_an_address_are_found_and_kept() {
         all
     });
     let crawler = "crawl-1.example.com b.example";
-    assert_eq!(found, [crawler, crawler, "c.example", "3: Host not found", "3: Host not found"]);
+    assert_eq!(results, [crawler, crawler, "c.example", "3: Host not found", "3: Host not found"]);
     assert_eq!(server.count("1.2.0.192.in-addr.arpa", kind::PTR), 1);
 }
 
@@ -567,9 +579,9 @@ fn lookups_rotate_the_addresses() {
     let firsts: Vec<IpAddr> = on_loop(move || async move {
         let mut firsts = Vec::new();
         for _ in 0..3 {
-            let found = resolver.addresses(b"a.example", TIMEOUT).await.unwrap();
-            assert_eq!((found.count(), found.iter().collect::<HashSet<_>>().len()), (3, 3));
-            firsts.extend(found.iter().next());
+            let addresses = resolver.addresses(b"a.example", TIMEOUT).await.unwrap();
+            assert_eq!((addresses.count(), addresses.iter().collect::<HashSet<_>>().len()), (3, 3));
+            firsts.extend(addresses.iter().next());
         }
         firsts
     });
@@ -611,9 +623,9 @@ fn random_responses_never_hang_a_lookup() {
     let resolver = resolver(Settings { attempt_timeout: 2 * MS, attempts: 2, ..patient(&[&server]) });
     let names: Vec<String> = (0..300).map(|n| format!("n{n}.example")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let found = look_up(&resolver, &names);
-    assert_eq!(found.len(), 300);
-    assert!(found.iter().all(Result::is_err), "nothing has an address");
+    let results = look_up(&resolver, &names);
+    assert_eq!(results.len(), 300);
+    assert!(results.iter().all(Result::is_err), "nothing has an address");
 }
 
 #[test]
@@ -622,6 +634,6 @@ fn durations_may_be_arbitrarily_long() {
     let longest =
         Settings { valid: Some(Duration::MAX), attempt_timeout: Duration::MAX, ..patient(&[&server]) };
     let resolver = resolver(longest);
-    let found = on_loop(move || async move { text(resolver.addresses(b"a.example", Duration::MAX).await) });
-    assert_eq!(found, is(&["192.0.2.1"]));
+    let result = on_loop(move || async move { text(resolver.addresses(b"a.example", Duration::MAX).await) });
+    assert_eq!(result, is(&["192.0.2.1"]));
 }

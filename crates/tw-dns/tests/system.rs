@@ -18,13 +18,13 @@ use tw_testkit::wait::{TIMEOUT, until};
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
 
-/// DNS server with `known` at 192.0.2.1, which fails for `broken`.
-fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
+/// DNS server with `known_names` at 192.0.2.1, which fails for `broken`.
+fn name_server(known_names: &'static [&str], broken: &'static [&str]) -> DnsServer {
     DnsServer::start(move |query: &DnsQuery, out: &mut Outbox| {
         let answer = query.answer();
         out.send(match &*query.name {
             name if broken.contains(&name) => answer.code(code::SERVFAIL).bytes(),
-            name if !known.contains(&name) => answer.code(code::NXDOMAIN).soa(60, 60).bytes(),
+            name if !known_names.contains(&name) => answer.code(code::NXDOMAIN).soa(60, 60).bytes(),
             name if query.kind == kind::A => answer.record(name, 60, Data::A([192, 0, 2, 1].into())).bytes(),
             _ => answer.soa(60, 60).bytes(),
         });
@@ -44,7 +44,7 @@ fn look_up(resolver: &Arc<SystemResolver>, name: &'static str, timeout: Duration
     let resolver = Arc::clone(resolver);
     on_loop(move || async move {
         match resolver.addresses(name.as_bytes(), timeout).await {
-            Ok(found) => found.iter().map(|addr| addr.to_string()).collect::<Vec<_>>().join(" "),
+            Ok(addresses) => addresses.iter().map(|addr| addr.to_string()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         }
     })
@@ -60,31 +60,32 @@ fn query_names(server: &DnsServer) -> String {
 #[test]
 fn names_are_searched_as_the_c_library_does() {
     let pod = "search ns.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
-    let known = &["backend.ns.svc.cluster.local", "db.other.svc.cluster.local", "www.example.com", "tld"];
-    let (found, missing) = ("192.0.2.1", "3: Host not found");
+    let known_names =
+        &["backend.ns.svc.cluster.local", "db.other.svc.cluster.local", "www.example.com", "tld"];
+    let (text, missing) = ("192.0.2.1", "3: Host not found");
     for (conf, name, expected, names) in [
-        (pod, "backend", found, "backend.ns.svc.cluster.local"),
-        (pod, "db.other", found, "db.other.ns.svc.cluster.local db.other.svc.cluster.local"),
+        (pod, "backend", text, "backend.ns.svc.cluster.local"),
+        (pod, "db.other", text, "db.other.ns.svc.cluster.local db.other.svc.cluster.local"),
         (
             pod,
             "www.example.com",
-            found,
+            text,
             "www.example.com.ns.svc.cluster.local www.example.com.svc.cluster.local \
              www.example.com.cluster.local www.example.com",
         ),
-        (pod, "www.example.com.", found, "www.example.com"),
+        (pod, "www.example.com.", text, "www.example.com"),
         (pod, "backend.", missing, "backend"),
-        ("search a.test\n", "www.example.com", found, "www.example.com"),
+        ("search a.test\n", "www.example.com", text, "www.example.com"),
         ("search a.test\n", "www.b", missing, "www.b www.b.a.test"),
-        ("domain example.com\n", "www", found, "www.example.com"),
-        ("search a.test\n", "tld", found, "tld.a.test tld"),
+        ("domain example.com\n", "www", text, "www.example.com"),
+        ("search a.test\n", "tld", text, "tld.a.test tld"),
         // A server that has a problem with one candidate knows the next one; hosts hold for the name as it is written.
-        ("search broken.test example.com\n", "www", found, "www.broken.test www.example.com"),
+        ("search broken.test example.com\n", "www", text, "www.broken.test www.example.com"),
         ("search hosts.test\n", "app", missing, "app.hosts.test app"),
         ("search hosts.test\n", "app.hosts.test", "192.0.2.7", ""),
         ("search a.test\n", "192.0.2.9", "192.0.2.9", ""),
     ] {
-        let server = name_server(known, &["www.broken.test"]);
+        let server = name_server(known_names, &["www.broken.test"]);
         let dir = TempDir::new("system").unwrap();
         let resolver = SystemResolver::new(files(&dir, &server, conf, "192.0.2.7 app.hosts.test\n"));
         assert_eq!(look_up(&resolver, name, TIMEOUT), expected, "{conf} {name}");

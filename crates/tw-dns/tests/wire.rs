@@ -33,7 +33,7 @@ fn query(case: Case) -> Query {
     Query::new(&question("www.example.com", Kind::A), case, &[0x55; RANDOM_SIZE])
 }
 
-fn found(addrs: &[[u8; 4]], ttl: u32) -> Verdict {
+fn addresses_verdict(addrs: &[[u8; 4]], ttl: u32) -> Verdict {
     let addrs: Arc<[IpAddr]> = addrs.iter().map(|addr| IpAddr::from(*addr)).collect();
     Verdict::Reply(Reply::Found { records: Records::Addresses(addrs), ttl })
 }
@@ -74,7 +74,7 @@ fn longest_name_fits_into_a_query() {
     let query = Query::new(&question(&name, Kind::A), Case::Mixed, &[0xff; RANDOM_SIZE]);
     assert_eq!(query.bytes().len(), HEADER_SIZE + 255 + 4);
     let answer = address(dns_query(&query).answer());
-    assert_eq!(query.match_response(&answer.bytes(), Transport::Udp), found(&[ADDR], 60));
+    assert_eq!(query.match_response(&answer.bytes(), Transport::Udp), addresses_verdict(&[ADDR], 60));
 }
 
 #[test]
@@ -92,21 +92,29 @@ fn answers_over_udp() {
     let ipv6 = Data::Aaaa("2001:db8::1".parse().unwrap());
     let to = Name::parse(b"other.example").unwrap();
     for (what, answer, expected) in [
-        ("one", address(plain()), found(&[ADDR], 60)),
+        ("one", address(plain()), addresses_verdict(&[ADDR], 60)),
         (
             "two",
             address(plain()).record(&name, 30, Data::A([192, 0, 2, 2].into())),
-            found(&[ADDR, [192, 0, 2, 2]], 30),
+            addresses_verdict(&[ADDR, [192, 0, 2, 2]], 30),
         ),
         ("an alias", alias(), Verdict::Reply(Reply::Alias { to, ttl: 5 })),
-        ("through an alias", alias().record("oTHER.example", 60, Data::A(ADDR.into())), found(&[ADDR], 5)),
-        ("another kind beside it", address(record(1, ipv6)), found(&[ADDR], 60)),
-        ("an unknown kind", address(record(1, Data::Raw(65_000, vec![1, 2]))), found(&[ADDR], 60)),
+        (
+            "through an alias",
+            alias().record("oTHER.example", 60, Data::A(ADDR.into())),
+            addresses_verdict(&[ADDR], 5),
+        ),
+        ("another kind beside it", address(record(1, ipv6)), addresses_verdict(&[ADDR], 60)),
+        (
+            "an unknown kind",
+            address(record(1, Data::Raw(65_000, vec![1, 2]))),
+            addresses_verdict(&[ADDR], 60),
+        ),
         ("another's", plain().record("evil.example", 60, Data::A(ADDR.into())), missing(false, None)),
         ("no data", plain().soa(300, 20), missing(false, Some(20))),
         ("no name", plain().code(code::NXDOMAIN).soa(10, 20), missing(true, Some(10))),
         ("no name, and nothing else", plain().code(code::NXDOMAIN), missing(true, None)),
-        ("a negative time", record(u32::MAX, Data::A(ADDR.into())), found(&[ADDR], 0)),
+        ("a negative time", record(u32::MAX, Data::A(ADDR.into())), addresses_verdict(&[ADDR], 0)),
         ("a problem", plain().code(code::SERVFAIL), failed(ResolveError::ServerFailure)),
         ("a problem, and one", address(plain()).code(code::REFUSED), failed(ResolveError::Refused)),
         ("another problem", plain().code(code::NOTIMP), failed(ResolveError::NotImplemented)),
@@ -144,7 +152,7 @@ fn tcp_responses_may_change_case_but_must_be_complete() {
     let answer = address(dns_query(&query).answer());
     let mut lower = answer.clone();
     lower.name = lower.name.to_lowercase();
-    assert_eq!(query.match_response(&lower.bytes(), Transport::Tcp), found(&[ADDR], 60));
+    assert_eq!(query.match_response(&lower.bytes(), Transport::Tcp), addresses_verdict(&[ADDR], 60));
     assert_eq!(
         query.match_response(&answer.truncated().bytes(), Transport::Tcp),
         failed(ResolveError::Format)

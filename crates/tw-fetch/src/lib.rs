@@ -218,18 +218,18 @@ impl Read for Body {
         if self.framing == Framing::Chunks(0) {
             self.next_chunk()?;
         }
-        let left = match self.framing {
+        let remaining = match self.framing {
             Framing::Over | Framing::Length(0) => return Ok(0),
             Framing::Close => u64::MAX,
-            Framing::Length(left) | Framing::Chunks(left) => left,
+            Framing::Length(remaining) | Framing::Chunks(remaining) => remaining,
         };
-        let room = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let room = buf.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
         let read = self.stream.read(buf.get_mut(..room).unwrap_or_default())?;
-        if let Framing::Length(left) | Framing::Chunks(left) = &mut self.framing {
+        if let Framing::Length(remaining) | Framing::Chunks(remaining) = &mut self.framing {
             if read == 0 && room > 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            *left -= read as u64;
+            *remaining -= read as u64;
         }
         Ok(read)
     }
@@ -263,7 +263,7 @@ impl<S: Socket> Timed<S> {
     fn limit(&self) -> io::Result<()> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
-            left => self.socket.set_timeout(left),
+            remaining => self.socket.set_timeout(remaining),
         }
     }
 }
@@ -290,8 +290,8 @@ impl<S: Socket> Write for Timed<S> {
 fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
     for address in (host, port).to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left.min(CONNECT_TIMEOUT)) {
+        let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, remaining.min(CONNECT_TIMEOUT)) {
             Ok(stream) => {
                 // The head and the content of a request are one write.
                 let _ = stream.set_nodelay(true);
@@ -331,9 +331,9 @@ mod tests {
             ("HTTP/1.1 200", None),
             ("", None),
         ] {
-            let found = response(text).ok();
+            let entry = response(text).ok();
             let expected = expected.map(|(status, body): (u16, &str)| (status, body.as_bytes().to_vec()));
-            assert_eq!(found, expected, "{text:?}");
+            assert_eq!(entry, expected, "{text:?}");
         }
     }
 

@@ -56,13 +56,13 @@ impl DynamicTable {
     pub fn insert(&mut self, name: &[u8], value: &[u8]) {
         let len = name.len() + value.len();
         let size = len + ENTRY_OVERHEAD;
-        let (Some(left), Ok(name_len), Ok(value_len)) =
+        let (Some(remaining), Ok(name_len), Ok(value_len)) =
             (self.limit.checked_sub(size), u32::try_from(name.len()), u32::try_from(value.len()))
         else {
             return self.clear();
         };
 
-        self.evict(left);
+        self.evict(remaining);
         if self.texts.capacity() - self.texts.len() < len {
             self.make_room(len);
         }
@@ -97,9 +97,9 @@ impl DynamicTable {
         self.texts.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Evicts the oldest until at most `left` bytes are held.
-    fn evict(&mut self, left: usize) {
-        while self.size > left {
+    /// Evicts the oldest until at most `remaining` bytes are held.
+    fn evict(&mut self, remaining: usize) {
+        while self.size > remaining {
             let Some(entry) = self.entries.pop_back() else { break };
             self.size -= (entry.name_len + entry.value_len) as usize + ENTRY_OVERHEAD;
         }

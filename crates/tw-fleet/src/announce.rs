@@ -189,8 +189,8 @@ impl<E: Engine + 'static> Node<E> {
             let is_shared = !is_isolated && nth < RATES_MAX;
             if is_shared {
                 let own = self.announcer.own.borrow();
-                let known = own.known.get(rate.name()).unwrap_or(&none);
-                let asked = OwnKeys { keys: &keys, announced: known, unannounced: &unannounced };
+                let known_values = own.confirmed_demand.get(rate.name()).unwrap_or(&none);
+                let asked = OwnKeys { keys: &keys, announced: known_values, unannounced: &unannounced };
                 let shares = others.shares(rate.name(), rate.rate(), &asked, count, now);
                 rate.set_shares(|key| shares.get(&key).copied(), self.host.millis() + SHARE_TIME_MS);
             } else {

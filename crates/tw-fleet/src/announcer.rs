@@ -54,7 +54,7 @@ pub(crate) struct OwnDemand {
     /// Announcements that have not come back.
     on_the_way: VecDeque<(u64, Demands)>,
     /// Demand of the last announcement that came back.
-    pub(crate) known: Demands,
+    pub(crate) confirmed_demand: Demands,
 }
 
 impl OwnDemand {
@@ -73,7 +73,7 @@ impl OwnDemand {
         let Some(at) = self.on_the_way.iter().position(|(sent, _)| *sent == number) else { return };
         // Announcements sent before this one are lost, or come too late to count.
         if let Some((_, demands)) = self.on_the_way.drain(..=at).next_back() {
-            self.known = demands;
+            self.confirmed_demand = demands;
         }
     }
 }
@@ -101,22 +101,22 @@ mod tests {
         let demands = |demand: u64| Demands::from([("z".to_owned(), HashMap::from([(7, demand)]))]);
         let mut own = OwnDemand::default();
         assert_eq!((own.send(demands(1)), own.send(demands(2)), own.send(demands(3))), (1, 2, 3));
-        assert_eq!(own.known, Demands::new());
+        assert_eq!(own.confirmed_demand, Demands::new());
         own.come_back(2);
-        assert_eq!(own.known, demands(2));
+        assert_eq!(own.confirmed_demand, demands(2));
         // Numbers that are ignored: one that was overtaken, two that were never sent, and one that comes back twice.
         for number in [1, 0, 99, 2] {
             own.come_back(number);
-            assert_eq!(own.known, demands(2), "{number}");
+            assert_eq!(own.confirmed_demand, demands(2), "{number}");
         }
         own.come_back(3);
-        assert_eq!(own.known, demands(3));
+        assert_eq!(own.confirmed_demand, demands(3));
         // As long as no announcement comes back, the latest ones are remembered.
         for demand in 0..100 {
             assert_eq!(own.send(demands(demand)), demand + 4);
         }
         assert_eq!(own.on_the_way.len(), ON_THE_WAY_MAX);
         own.come_back(103);
-        assert_eq!((own.known, own.on_the_way.len()), (demands(99), 0));
+        assert_eq!((own.confirmed_demand, own.on_the_way.len()), (demands(99), 0));
     }
 }

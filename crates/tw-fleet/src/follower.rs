@@ -77,21 +77,21 @@ impl<E: Engine + 'static> Node<E> {
     ) -> Result<std::convert::Infallible, EngineError> {
         self.load();
         let log = session.state().await?;
-        let known = self.state.borrow().as_ref().and_then(|state| state.position.clone());
-        let time = match &known {
-            Some(known) if (log.first..=log.last).contains(&known.sequence) => {
-                session.record_time(known.sequence).await?
+        let position = self.state.borrow().as_ref().and_then(|state| state.position.clone());
+        let time = match &position {
+            Some(position) if (log.first..=log.last).contains(&position.sequence) => {
+                session.record_time(position.sequence).await?
             }
             _ => None,
         };
-        let continuity = judge(known.as_ref(), &log, time);
-        let sequence = match (continuity, &known) {
-            (Continuity::Continues, Some(known)) => known.sequence,
+        let continuity = judge(position.as_ref(), &log, time);
+        let sequence = match (continuity, &position) {
+            (Continuity::Continues, Some(position)) => position.sequence,
             (Continuity::FirstTime, _) => log.last,
             _ => log.first.saturating_sub(1),
         };
-        let time_ns = match (continuity, &known) {
-            (Continuity::Continues, Some(known)) => known.time_ns,
+        let time_ns = match (continuity, &position) {
+            (Continuity::Continues, Some(position)) => position.time_ns,
             (Continuity::FirstTime, _) if log.first <= log.last => {
                 session.record_time(log.last).await?.unwrap_or(0)
             }
@@ -103,7 +103,8 @@ impl<E: Engine + 'static> Node<E> {
         if continuity.restarts() {
             // Nodes that were away when the log lost records cannot notice that.
             // Nodes with the same position append it once. A further loss is another one, although the log may end as before.
-            let (sequence, time_ns) = known.as_ref().map_or((0, 0), |known| (known.sequence, known.time_ns));
+            let (sequence, time_ns) =
+                position.as_ref().map_or((0, 0), |position| (position.sequence, position.time_ns));
             let id = format!("lost-{}-{}-{sequence}-{time_ns}", log.identity, log.last);
             let payload = self.record(id.clone(), RecordKind::Lost).encode();
             match session.append(&id, &payload).await {

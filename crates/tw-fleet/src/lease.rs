@@ -32,8 +32,8 @@ struct WrittenLease {
 
 /// Node that holds a lease, from its entry in the store.
 pub fn lease_holder(value: &[u8]) -> Option<String> {
-    let written = serde_json::from_slice::<WrittenLease>(value).ok()?;
-    is_name(&written.node).then_some(written.node)
+    let lease = serde_json::from_slice::<WrittenLease>(value).ok()?;
+    is_name(&lease.node).then_some(lease.node)
 }
 
 /// A lease of one holder.
@@ -45,7 +45,7 @@ pub struct Lease<S> {
     term: Duration,
     renewed: u64,
     /// Version of the own entry, and the end of the term.
-    held: Option<(u64, Instant)>,
+    own_entry: Option<(u64, Instant)>,
     /// Version of another's entry, and when it is over if it does not change.
     observed: Option<(u64, Instant)>,
     other: Option<String>,
@@ -66,7 +66,7 @@ impl<S: Store> Lease<S> {
             holder: random_word()?,
             term: term.min(TERM_MAX),
             renewed: 0,
-            held: None,
+            own_entry: None,
             observed: None,
             other: None,
             now: Box::new(Instant::now),
@@ -74,13 +74,13 @@ impl<S: Store> Lease<S> {
     }
 
     /// Time for which the lease is still held.
-    pub fn left(&self) -> Duration {
-        self.held.map_or(Duration::ZERO, |(_, until)| until.saturating_duration_since((self.now)()))
+    pub fn remaining(&self) -> Duration {
+        self.own_entry.map_or(Duration::ZERO, |(_, until)| until.saturating_duration_since((self.now)()))
     }
 
     /// Returns true while the lease is held.
     pub fn is_held(&self) -> bool {
-        !self.left().is_zero()
+        !self.remaining().is_zero()
     }
 
     /// Node that holds it, as far as the last attempt has seen.
@@ -93,27 +93,27 @@ impl<S: Store> Lease<S> {
     /// # Errors
     /// Fails as the engine does. A lease that was held is still held until its term is over.
     pub async fn attempt(&mut self) -> Result<bool, EngineError> {
-        if let Some((version, _)) = self.held {
+        if let Some((version, _)) = self.own_entry {
             match self.write(Some(version)).await {
-                Err(EngineError::Conflict) => self.held = None,
+                Err(EngineError::Conflict) => self.own_entry = None,
                 done => return done.map(|()| true),
             }
         }
         let entry = self.store.get(&self.key).await?;
         let version = entry.as_ref().map_or(0, |entry| entry.version);
         let value = entry.and_then(|entry| entry.value);
-        let written = value.as_deref().and_then(|value| serde_json::from_slice::<WrittenLease>(value).ok());
-        let is_free = match written {
+        let lease = value.as_deref().and_then(|value| serde_json::from_slice::<WrittenLease>(value).ok());
+        let is_free = match lease {
             // A value that cannot be read as a lease is replaced like a missing one.
             None => true,
             // This holder wrote the value, but did not get the confirmation.
-            Some(written) if written.holder == self.holder => true,
-            Some(written) => {
+            Some(lease) if lease.holder == self.holder => true,
+            Some(lease) => {
                 let now = (self.now)();
-                let term = Duration::from_millis(written.term).clamp(self.term, TERM_MAX.max(self.term));
-                self.other = Some(written.node).filter(|node| is_name(node));
+                let term = Duration::from_millis(lease.term).clamp(self.term, TERM_MAX.max(self.term));
+                self.other = Some(lease.node).filter(|node| is_name(node));
                 match self.observed {
-                    Some((known, over)) if known == version => now >= over,
+                    Some((known_value, over)) if known_value == version => now >= over,
                     _ => {
                         self.observed = Some((version, now + term));
                         false
@@ -135,15 +135,15 @@ impl<S: Store> Lease<S> {
         // An eighth for clocks that do not go equally fast.
         let until = (self.now)() + self.term.mul_f64(0.875);
         self.renewed += 1;
-        let written = WrittenLease {
+        let lease = WrittenLease {
             node: self.node.to_string(),
             holder: self.holder.clone(),
             term: u64::try_from(self.term.as_millis()).unwrap_or(u64::MAX),
             renewed: self.renewed,
         };
-        let text = serde_json::to_vec(&written).unwrap_or_default();
+        let text = serde_json::to_vec(&lease).unwrap_or_default();
         let version = self.store.set(&self.key, &text, expected).await?;
-        (self.held, self.observed, self.other) = (Some((version, until)), None, None);
+        (self.own_entry, self.observed, self.other) = (Some((version, until)), None, None);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl<S: Store> Lease<S> {
     /// # Errors
     /// Fails as the engine does; the lease then ends with its term.
     pub async fn release(&mut self) -> Result<(), EngineError> {
-        match self.held.take() {
+        match self.own_entry.take() {
             Some((version, _)) => self.store.remove(&self.key, Some(version)).await,
             None => Ok(()),
         }

@@ -97,21 +97,21 @@ pub(crate) enum Role {
 /// Identifiers of the last purges.
 #[derive(Debug, Default)]
 pub(crate) struct RecentIds {
-    known: HashSet<String>,
+    ids: HashSet<String>,
     order: VecDeque<String>,
 }
 
 impl RecentIds {
     /// Remembers an identifier. Returns false if it was known.
     pub(crate) fn insert(&mut self, id: &str) -> bool {
-        if !self.known.insert(id.to_owned()) {
+        if !self.ids.insert(id.to_owned()) {
             return false;
         }
         self.order.push_back(id.to_owned());
         if self.order.len() > RECENT_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.known.remove(&oldest);
+            self.ids.remove(&oldest);
         }
         true
     }

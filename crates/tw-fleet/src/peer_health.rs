@@ -84,19 +84,19 @@ impl HeardFindings {
 
 /// Findings of this node, for its announcement.
 pub(crate) fn announced(groups: &[Arc<dyn SharedPeers>]) -> BTreeMap<String, Vec<(String, bool)>> {
-    let mut left = PEERS_MAX;
-    let mut found = BTreeMap::new();
+    let mut remaining = PEERS_MAX;
+    let mut results = BTreeMap::new();
     for group in groups.iter().filter(|group| group.name().len() <= PEER_TEXT_SIZE_MAX).take(GROUPS_MAX) {
         let findings = group.findings().into_iter();
         let fits = |finding: &PeerFinding| finding.address.len() <= PEER_TEXT_SIZE_MAX;
         let findings: Vec<_> =
-            findings.filter(fits).take(left).map(|finding| (finding.address, finding.is_up)).collect();
-        left -= findings.len();
+            findings.filter(fits).take(remaining).map(|finding| (finding.address, finding.is_up)).collect();
+        remaining -= findings.len();
         if !findings.is_empty() {
-            found.insert(group.name().to_owned(), findings);
+            results.insert(group.name().to_owned(), findings);
         }
     }
-    found
+    results
 }
 
 #[cfg(test)]
@@ -188,9 +188,9 @@ mod tests {
                 group(&format!("http/{nth}"), if nth < 2 { 200 } else { 1 })
             })
             .collect();
-        let found = announced(&groups);
-        assert_eq!(found.values().map(Vec::len).sum::<usize>(), PEERS_MAX);
-        assert!(found.len() <= GROUPS_MAX);
+        let results = announced(&groups);
+        assert_eq!(results.values().map(Vec::len).sum::<usize>(), PEERS_MAX);
+        assert!(results.len() <= GROUPS_MAX);
         let long: Arc<dyn SharedPeers> = group(&"x".repeat(PEER_TEXT_SIZE_MAX + 1), 1);
         assert!(announced(&[long]).is_empty());
     }

@@ -31,25 +31,25 @@ pub enum Continuity {
 }
 
 /// Compares a position with the log of an engine. `time_ns` is that of the record at the position, if the log has it.
-pub fn judge(known: Option<&Position>, log: &LogState, time_ns: Option<u64>) -> Continuity {
-    let Some(known) = known else { return Continuity::FirstTime };
-    if known.identity != log.identity {
+pub fn judge(position: Option<&Position>, log: &LogState, time_ns: Option<u64>) -> Continuity {
+    let Some(position) = position else { return Continuity::FirstTime };
+    if position.identity != log.identity {
         return Continuity::OtherLog;
     }
-    if known.sequence > log.last {
+    if position.sequence > log.last {
         return Continuity::WentBack;
     }
-    if known.sequence.saturating_add(1) < log.first {
+    if position.sequence.saturating_add(1) < log.first {
         return Continuity::Gap;
     }
     // Without the record at the position it is unknown whether the log went back and has grown since. An empty log has
     // not grown.
-    if known.sequence != 0 && known.sequence < log.first && log.first <= log.last {
+    if position.sequence != 0 && position.sequence < log.first && log.first <= log.last {
         return Continuity::Gap;
     }
     // A log that went back and has grown since has another record there.
     match time_ns {
-        Some(time_ns) if known.time_ns != 0 && known.sequence != 0 && time_ns != known.time_ns => {
+        Some(time_ns) if position.time_ns != 0 && position.sequence != 0 && time_ns != position.time_ns => {
             Continuity::WentBack
         }
         _ => Continuity::Continues,
@@ -82,7 +82,7 @@ mod tests {
     fn log_is_compared_with_the_position() {
         let at = |sequence| Position { identity: "one".to_owned(), sequence, time_ns: 70 };
         let log = |first, last| LogState { identity: "one".to_owned(), first, last };
-        for (known, log, time, expected) in [
+        for (position, log, time, expected) in [
             (None, log(1, 0), None, Continuity::FirstTime),
             (Some(at(5)), log(1, 5), Some(70), Continuity::Continues),
             (Some(at(5)), log(1, 9), Some(70), Continuity::Continues),
@@ -103,7 +103,7 @@ mod tests {
                 Continuity::OtherLog,
             ),
         ] {
-            assert_eq!(judge(known.as_ref(), &log, time), expected, "{known:?} {log:?} {time:?}");
+            assert_eq!(judge(position.as_ref(), &log, time), expected, "{position:?} {log:?} {time:?}");
         }
     }
 }

@@ -69,7 +69,7 @@ impl OtherNodes {
     pub(crate) fn hear(&mut self, from: &Announcement, now: Duration) {
         if from.is_leaving {
             // A process that has taken over has another word.
-            if self.nodes.get(&from.node).is_some_and(|known| known.process == from.process) {
+            if self.nodes.get(&from.node).is_some_and(|node| node.process == from.process) {
                 self.nodes.remove(&from.node);
             }
             return;
@@ -79,8 +79,8 @@ impl OtherNodes {
         }
         let demand = |keys: &Vec<(u64, u64)>| keys.iter().copied().collect();
         let rates = from.rates.iter().map(|(name, keys)| (name.clone(), demand(keys))).collect();
-        let known = KnownNode { process: from.process.clone(), heard: now, rates };
-        self.nodes.insert(from.node.clone(), known);
+        let node = KnownNode { process: from.process.clone(), heard: now, rates };
+        self.nodes.insert(from.node.clone(), node);
     }
 
     /// Forgets nodes that have been away for long; while this node hears nothing itself, none.
@@ -88,10 +88,10 @@ impl OtherNodes {
         if is_isolated {
             // The silence of other nodes counts from when this node hears again.
             let silent = now.saturating_sub(SILENCE_MAX);
-            self.nodes.values_mut().for_each(|known| known.heard = known.heard.max(silent));
+            self.nodes.values_mut().for_each(|node| node.heard = node.heard.max(silent));
             self.saved_until = self.saved_until.max(now + NODE_MEMORY);
         }
-        self.nodes.retain(|_, known| now.saturating_sub(known.heard) < NODE_MEMORY);
+        self.nodes.retain(|_, node| now.saturating_sub(node.heard) < NODE_MEMORY);
         if now >= self.saved_until {
             self.saved.clear();
         }
@@ -104,17 +104,17 @@ impl OtherNodes {
 
     /// Other nodes that have a rate and are there, with their demand.
     fn present(&self, rate: &str, now: Duration) -> impl Iterator<Item = &HashMap<u64, u64>> {
-        let is_there = move |known: &&KnownNode| now.saturating_sub(known.heard) < SILENCE_MAX;
-        self.nodes.values().filter(is_there).filter_map(move |known| known.rates.get(rate))
+        let is_there = move |node: &&KnownNode| now.saturating_sub(node.heard) < SILENCE_MAX;
+        self.nodes.values().filter(is_there).filter_map(move |node| node.rates.get(rate))
     }
 
     /// Number of nodes that have a rate. `least` is a number that is known otherwise, as long as nothing was heard.
     pub(crate) fn count(&self, rate: &str, now: Duration, least: u32) -> NodeCount {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let known = number(self.nodes.values().filter(|known| known.rates.contains_key(rate)).count());
+        let candidate = number(self.nodes.values().filter(|node| node.rates.contains_key(rate)).count());
         let present = number(self.present(rate, now).count());
         let saved = self.saved.get(rate).copied().unwrap_or(0);
-        let all = known.max(saved).max(least);
+        let all = candidate.max(saved).max(least);
         NodeCount { all, away: all - present }
     }
 
@@ -167,13 +167,13 @@ fn part(own: u64, others: &[u64], floor: f64) -> Option<f64> {
     if all == 0 {
         return None;
     }
-    let wanted = |demand: u64| (demand as f64 / all as f64).max(floor);
+    let wanted_share = |demand: u64| (demand as f64 / all as f64).max(floor);
     if own == 0 {
         return Some(floor);
     }
     // The floor raises the parts of some nodes, so all parts are scaled down to a sum of 1.
-    let sum: f64 = wanted(own) + others.iter().map(|demand| wanted(*demand)).sum::<f64>();
-    Some(wanted(own) / sum)
+    let sum: f64 = wanted_share(own) + others.iter().map(|demand| wanted_share(*demand)).sum::<f64>();
+    Some(wanted_share(own) / sum)
 }
 
 #[cfg(test)]
@@ -206,8 +206,8 @@ mod tests {
             .map(|share| share.part())
     }
 
-    fn is_near(found: Option<f64>, expected: f64) -> bool {
-        found.is_some_and(|found| (found - expected).abs() < 1e-6)
+    fn is_near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|candidate| (candidate - expected).abs() < 1e-6)
     }
 
     #[test]

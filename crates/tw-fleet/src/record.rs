@@ -95,19 +95,19 @@ impl fmt::Display for RecordError {
 impl std::error::Error for RecordError {}
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct RecordJson {
     version: u32,
     id: String,
     node: String,
     time: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    purge: Option<WrittenPurge>,
+    purge: Option<PurgeJson>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lost: bool,
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenPurge {
+struct PurgeJson {
     cache: BytesText,
     mode: FleetPurgeMode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ impl FleetRecord {
             RecordKind::Lost => None,
             RecordKind::Purge(FleetPurge { cache, scope, mode }) => {
                 let mut purge =
-                    WrittenPurge { cache: text(cache), mode: *mode, key: None, prefix: None, tags: None };
+                    PurgeJson { cache: text(cache), mode: *mode, key: None, prefix: None, tags: None };
                 match scope {
                     FleetPurgeScope::Key(key) => purge.key = Some(text(key)),
                     FleetPurgeScope::Prefix(prefix) => purge.prefix = Some(text(prefix)),
@@ -169,7 +169,7 @@ impl FleetRecord {
                 Some(purge)
             }
         };
-        let written = Written {
+        let record_json = RecordJson {
             version: VERSION,
             id: self.id.clone(),
             node: self.node.clone(),
@@ -178,7 +178,7 @@ impl FleetRecord {
             purge,
         };
         // Texts and numbers only, which cannot fail.
-        serde_json::to_vec(&written).unwrap_or_default()
+        serde_json::to_vec(&record_json).unwrap_or_default()
     }
 
     /// Reads a record.
@@ -191,11 +191,11 @@ impl FleetRecord {
         if version > VERSION {
             return Err(RecordError::Newer);
         }
-        let written = serde_json::from_slice::<Written>(payload).map_err(|_| RecordError::Foreign)?;
-        let kind = match written.purge {
-            None if written.lost => RecordKind::Lost,
+        let record_json = serde_json::from_slice::<RecordJson>(payload).map_err(|_| RecordError::Foreign)?;
+        let kind = match record_json.purge {
+            None if record_json.lost => RecordKind::Lost,
             None => return Err(RecordError::Foreign),
-            Some(WrittenPurge { cache, mode, key, prefix, tags }) => {
+            Some(PurgeJson { cache, mode, key, prefix, tags }) => {
                 let scope = match (key, prefix, tags) {
                     (Some(key), None, None) => FleetPurgeScope::Key(key.0),
                     (None, Some(prefix), None) => FleetPurgeScope::Prefix(prefix.0),
@@ -207,7 +207,7 @@ impl FleetRecord {
                 RecordKind::Purge(FleetPurge { cache: cache.0, scope, mode })
             }
         };
-        Ok(Self { id: written.id, node: written.node, time_ms: written.time, kind })
+        Ok(Self { id: record_json.id, node: record_json.node, time_ms: record_json.time, kind })
     }
 }
 
@@ -233,8 +233,8 @@ mod tests {
             purge(FleetPurgeScope::Tags(vec![b"a".to_vec(), b"b".to_vec()]), FleetPurgeMode::Hard),
             purge(FleetPurgeScope::Tags(Vec::new()), FleetPurgeMode::Hard),
         ] {
-            let written = record(kind);
-            assert_eq!(FleetRecord::decode(&written.encode()), Ok(written));
+            let fleet_record = record(kind);
+            assert_eq!(FleetRecord::decode(&fleet_record.encode()), Ok(fleet_record));
         }
         let text = record(purge(FleetPurgeScope::Prefix(b"/".to_vec()), FleetPurgeMode::Soft)).encode();
         assert_eq!(

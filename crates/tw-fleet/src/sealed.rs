@@ -124,7 +124,7 @@ impl FleetKeys {
                 UnboundKey::new(&AES_256_GCM, raw.as_slice()).map_err(|_| FleetKeyError::NoKey(at + 1))?;
             let digest = digest(&SHA256, raw.as_slice());
             let name = digest.as_ref().first_chunk().copied().ok_or(FleetKeyError::NoKey(at + 1))?;
-            if keys.iter().any(|known| known.name == name) {
+            if keys.iter().any(|fleet_key| fleet_key.name == name) {
                 return Err(FleetKeyError::Twice);
             }
             keys.push(FleetKey { raw, name, cipher: LessSafeKey::new(cipher) });

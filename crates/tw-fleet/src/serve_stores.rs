@@ -73,8 +73,8 @@ impl<E: Engine + 'static> Node<E> {
         settings: &StoreSettings,
     ) -> Result<Rc<<E::Session as Session>::Store>, EngineError> {
         let session = self.some_session().await?;
-        let known = self.stores.borrow().get(settings.name).cloned();
-        if let Some(store) = known {
+        let known_store = self.stores.borrow().get(settings.name).cloned();
+        if let Some(store) = known_store {
             return Ok(store);
         }
         let store = Rc::new(session.open_store(settings).await?);

@@ -67,8 +67,8 @@ impl ServerList {
     /// See [`ServerListError`].
     pub fn parse(text: &str) -> Result<Self, ServerListError> {
         let of_scheme = |(scheme, kind, port)| Some((text.strip_prefix(scheme)?, scheme, kind, port));
-        let known = SCHEMES.into_iter().find_map(of_scheme).ok_or(ServerListError::Scheme)?;
-        let (list, scheme, kind, default_port): (&str, &str, EngineKind, u16) = known;
+        let row = SCHEMES.into_iter().find_map(of_scheme).ok_or(ServerListError::Scheme)?;
+        let (list, scheme, kind, default_port): (&str, &str, EngineKind, u16) = row;
         let mut servers = Vec::new();
         for server in list.split(',') {
             let server = server.strip_prefix(scheme).unwrap_or(server).trim_end_matches('/');

@@ -178,24 +178,24 @@ impl SharedRate {
         let equal = RateShare(self.equal.load(Relaxed));
         let mut weakest: Option<(&Slot, u64, u32)> = None;
         for slot in self.set_of(key.0) {
-            let known = slot.key.load(Relaxed);
-            if known == key.0 {
+            let known_value = slot.key.load(Relaxed);
+            if known_value == key.0 {
                 slot.demand.fetch_add(REQUEST, Relaxed);
                 // A thread that hangs has shares from before.
                 let is_valid = now_ms < self.valid_until_ms.load(Relaxed);
                 let share = slot.share.load(Relaxed);
                 return if is_valid && share > 0 { RateShare(share) } else { equal };
             }
-            let demand = if known == 0 { 0 } else { slot.demand.load(Relaxed) };
+            let demand = if known_value == 0 { 0 } else { slot.demand.load(Relaxed) };
             if weakest.is_none_or(|(_, _, least)| demand < least) {
-                weakest = Some((slot, known, demand));
+                weakest = Some((slot, known_value, demand));
             }
         }
-        if let Some((slot, known, demand)) = weakest {
+        if let Some((slot, known_value, demand)) = weakest {
             if demand == 0 {
                 slot.share.store(0, Relaxed);
                 // Another loop may have taken the slot, in which case this request is not counted.
-                if slot.key.compare_exchange(known, key.0, Relaxed, Relaxed).is_ok() {
+                if slot.key.compare_exchange(known_value, key.0, Relaxed, Relaxed).is_ok() {
                     slot.demand.store(REQUEST, Relaxed);
                 }
             } else {
@@ -221,7 +221,7 @@ impl SharedRate {
         // Half of the earlier demand is counted again, in an interval that may have had another length.
         let left_ms = match self.left_ms.load(Relaxed) {
             0 => interval_ms,
-            left => left,
+            remaining => remaining,
         };
         let counted_ms = interval_ms.saturating_add(left_ms).max(1);
         self.left_ms.store(counted_ms / 2, Relaxed);
@@ -229,7 +229,7 @@ impl SharedRate {
         let whole = self.rate.saturating_mul(counted_ms / 2) / 1000;
         let left_max = (whole.saturating_mul(u64::from(REQUEST)) / 1000).max(u64::from(REQUEST));
         let left_max = u32::try_from(left_max).unwrap_or(u32::MAX);
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         for slot in &self.slots {
             let key = slot.key.load(Relaxed);
             if key == 0 {
@@ -237,8 +237,8 @@ impl SharedRate {
             }
             let counted = slot.demand.load(Relaxed);
             // Loops may have added to it since.
-            let left = (counted / 2).min(left_max);
-            let less = |demand: u32| Some(demand.saturating_sub(counted - left));
+            let remaining = (counted / 2).min(left_max);
+            let less = |demand: u32| Some(demand.saturating_sub(counted - remaining));
             let _ = slot.demand.fetch_update(Relaxed, Relaxed, less);
             if counted == 0 {
                 slot.share.store(0, Relaxed);
@@ -246,9 +246,9 @@ impl SharedRate {
                 continue;
             }
             let requests = u64::from(counted) * 1000 / u64::from(REQUEST);
-            found.push((key, (requests * 1000 / counted_ms).min(self.rate)));
+            results.push((key, (requests * 1000 / counted_ms).min(self.rate)));
         }
-        found
+        results
     }
 
     /// Sets the shares of keys that are in the table. Those for which `share` has nothing have an equal one.
@@ -310,7 +310,7 @@ mod tests {
         ask(&rate, key(1), 50);
         ask(&rate, key(2), 5);
         let demand = rate.take_demand(500);
-        let of = |key: RateKey| demand.iter().find(|(known, _)| *known == key.number()).unwrap().1;
+        let of = |key: RateKey| demand.iter().find(|(candidate, _)| *candidate == key.number()).unwrap().1;
         assert!((99_000..=100_000).contains(&of(key(1))), "{}", of(key(1)));
         assert!((9_000..=10_000).contains(&of(key(2))), "{}", of(key(2)));
         for _ in 0..20 {
@@ -345,7 +345,7 @@ mod tests {
         let rate = rate(10);
         assert_eq!(rate.count(key(1), 0), RateShare::WHOLE, "nobody else is known");
         rate.set_equal(4, 0, true);
-        rate.set_shares(|known| (known == key(1).number()).then_some(RateShare::of(0.75)), 1000);
+        rate.set_shares(|candidate| (candidate == key(1).number()).then_some(RateShare::of(0.75)), 1000);
         assert_eq!(rate.count(key(1), 999).part(), 0.75);
         assert_eq!(rate.count(key(1), 1000).part(), 0.25, "the thread hangs");
         assert_eq!(rate.count(key(2), 0).part(), 0.25);
@@ -370,7 +370,9 @@ mod tests {
             }
             let demand = rate.take_demand(500);
             assert!(demand.len() <= SLOTS);
-            assert!(demand.iter().any(|(known, demand)| *known == key(1).number() && *demand > 500_000));
+            assert!(
+                demand.iter().any(|(candidate, demand)| *candidate == key(1).number() && *demand > 500_000)
+            );
         }
     }
 

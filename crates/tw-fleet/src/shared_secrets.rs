@@ -68,10 +68,10 @@ impl Drop for WrittenSecret {
 
 /// Reads an entry; `None` if it is none.
 fn read(text: &[u8]) -> Option<Vec<SharedSecret>> {
-    let written: WrittenSecrets = serde_json::from_slice(text).ok()?;
-    let count = written.secrets.len();
+    let written_secrets: WrittenSecrets = serde_json::from_slice(text).ok()?;
+    let count = written_secrets.secrets.len();
     let mut secrets: Vec<_> =
-        written.secrets.iter().map(|secret| SharedSecret::new(secret.from, secret.bytes)).collect();
+        written_secrets.secrets.iter().map(|secret| SharedSecret::new(secret.from, secret.bytes)).collect();
     secrets.sort_by_key(SharedSecret::from);
     (1..=SECRETS_MAX).contains(&count).then_some(secrets)
 }
@@ -82,18 +82,21 @@ fn write(secrets: &[SharedSecret]) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(serde_json::to_vec(&WrittenSecrets { secrets }).unwrap_or_default())
 }
 
-/// Secrets that are to follow `known` at a time in seconds since 1970, with a rotation in seconds; `None` if they stay.
+/// Secrets that are to follow `shared_secrets` at a time in seconds since 1970, with a rotation in seconds; `None` if they stay.
 fn rotate(
-    known: &[SharedSecret],
+    shared_secrets: &[SharedSecret],
     now: u64,
     rotation: u64,
     mut make: impl FnMut(u64) -> Option<SharedSecret>,
 ) -> Option<Vec<SharedSecret>> {
     // Secrets made by a clock that was far ahead would remain the next ones for ever, so they are dropped.
-    let mut secrets: Vec<_> =
-        known.iter().filter(|secret| secret.from() <= now.saturating_add(2 * rotation)).cloned().collect();
+    let mut secrets: Vec<_> = shared_secrets
+        .iter()
+        .filter(|secret| secret.from() <= now.saturating_add(2 * rotation))
+        .cloned()
+        .collect();
     let has_next = secrets.last().is_some_and(|last| last.from() > now);
-    if has_next && secrets.len() == known.len() {
+    if has_next && secrets.len() == shared_secrets.len() {
         return None;
     }
     if secrets.is_empty() {
@@ -204,11 +207,11 @@ impl<E: Engine + 'static> Node<E> {
     /// Writes the next secrets, if it is time.
     async fn renew_secrets(&self, store: &SealedStore) -> Result<(), EngineError> {
         let stored = store.get(KEY).await?;
-        let known = stored.value.as_ref().and_then(|value| read(value)).unwrap_or_default();
+        let shared_secrets = stored.value.as_ref().and_then(|value| read(value)).unwrap_or_default();
         let rotation = self.fleet.settings().secret_rotation.as_secs().max(1);
-        let next = match rotate(&known, now(), rotation, random) {
+        let next = match rotate(&shared_secrets, now(), rotation, random) {
             Some(next) => next,
-            None if stored.is_outdated => known,
+            None if stored.is_outdated => shared_secrets,
             None => return Ok(()),
         };
         match store.set(KEY, &write(&next), Some(stored.version)).await {
@@ -251,23 +254,23 @@ mod tests {
 
     #[test]
     fn next_secret_is_there_one_rotation_before_its_time() {
-        let mut known = Vec::new();
+        let mut shared_secrets = Vec::new();
         let mut made = 0;
         for now in 1000..2000 {
             let make = |from| {
                 made += 1;
                 Some(SharedSecret::new(from, [made as u8; SHARED_SECRET_LEN]))
             };
-            if let Some(next) = rotate(&known, now, 100, make) {
-                known = next;
+            if let Some(next) = rotate(&shared_secrets, now, 100, make) {
+                shared_secrets = next;
             }
-            let current = known.iter().rfind(|secret| secret.from() <= now).unwrap();
-            let next = known.iter().find(|secret| secret.from() > now).unwrap();
+            let current = shared_secrets.iter().rfind(|secret| secret.from() <= now).unwrap();
+            let next = shared_secrets.iter().find(|secret| secret.from() > now).unwrap();
             assert_eq!(next.from() - current.from(), 100);
-            assert!(known.len() <= PREVIOUS + 2);
-            assert_eq!(read(&write(&known)).unwrap(), known);
+            assert!(shared_secrets.len() <= PREVIOUS + 2);
+            assert_eq!(read(&write(&shared_secrets)).unwrap(), shared_secrets);
         }
-        assert_eq!(times(&known), [1700, 1800, 1900, 2000]);
+        assert_eq!(times(&shared_secrets), [1700, 1800, 1900, 2000]);
         assert_eq!(made, 11);
     }
 

@@ -157,8 +157,8 @@ mod tests {
     fn summaries_of_other_nodes_are_not_believed() {
         let mut status = FleetStatus::default();
         status.set_node("a", Some(br#"{"node":"b","version":"0.1\u001b[31m","sequence":7,"more":1}"#));
-        let known = status.nodes.get("a").unwrap();
-        assert_eq!((&*known.node, &*known.version, known.sequence), ("a", "0.1[31m", 7));
+        let node_summary = status.nodes.get("a").unwrap();
+        assert_eq!((&*node_summary.node, &*node_summary.version, node_summary.sequence), ("a", "0.1[31m", 7));
         status.set_node("a", Some(br#"{"configuration":{"number":3,"state":"\u001bserving"}}"#));
         let configuration = status.nodes["a"].configuration.clone().unwrap();
         assert_eq!((configuration.describe(), configuration.state.len()), ("3".to_owned(), 7));

@@ -54,11 +54,11 @@ impl StoreClient {
         }
         let (reply, outcome) = oneshot::channel();
         self.fleet.send_operation(StoreOperation { settings: self.settings, kind: kind(reply) })?;
-        outcome.await.unwrap_or_else(|_| Err(gone()))
+        outcome.await.unwrap_or_else(|_| Err(closed_error()))
     }
 }
 
-fn gone() -> EngineError {
+fn closed_error() -> EngineError {
     EngineError::Lost("this process does not follow the fleet".to_owned())
 }
 
@@ -88,15 +88,15 @@ impl Store for StoreClient {
 
 impl StoreWatch for StoreClientWatch {
     async fn next(&mut self) -> Result<StoreChanges, EngineError> {
-        self.changes.recv().await.unwrap_or_else(|| Err(gone()))
+        self.changes.recv().await.unwrap_or_else(|| Err(closed_error()))
     }
 }
 
 impl Fleet {
     fn send_operation(&self, operation: StoreOperation) -> Result<(), EngineError> {
         match &*self.store_outbox.lock() {
-            Some(outbox) => outbox.send(operation).map_err(|_| gone()),
-            None => Err(gone()),
+            Some(outbox) => outbox.send(operation).map_err(|_| closed_error()),
+            None => Err(closed_error()),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Unconfirmed {
     /// True if the record is remembered.
     #[cfg(test)]
     pub(crate) fn contains(&self, sequence: u64, id: &str) -> bool {
-        self.records.get(&sequence).is_some_and(|(known, _)| known == id)
+        self.records.get(&sequence).is_some_and(|(candidate, _)| candidate == id)
     }
 
     /// Notes the record that was read at `sequence`. Returns those that should have been there or before it.

@@ -54,27 +54,27 @@ fn check_store(settings: impl Fn(&str) -> FleetSettings) {
         assert_eq!(two.get("b.c").await.unwrap().unwrap().value, Some(bytes.clone()));
 
         // The watch has seen all of it, in order.
-        let mut seen: Vec<Entry> = Vec::new();
-        while seen.len() < 3 {
-            seen.extend(empty.next().await.unwrap().entries);
+        let mut entries: Vec<Entry> = Vec::new();
+        while entries.len() < 3 {
+            entries.extend(empty.next().await.unwrap().entries);
         }
-        let keys: Vec<_> = seen.iter().map(|entry| (&*entry.key, entry.value.as_deref())).collect();
+        let keys: Vec<_> = entries.iter().map(|entry| (&*entry.key, entry.value.as_deref())).collect();
         assert_eq!(
             keys,
             [("a", Some(&b"first"[..])), ("a", Some(&b"second"[..])), ("b.c", Some(&bytes[..]))]
         );
         // Another watch begins with the existing values.
         let mut late = one.watch().await.unwrap();
-        let mut seen = Vec::new();
+        let mut entries = Vec::new();
         let mut is_complete = false;
         while !is_complete {
             let changes = late.next().await.unwrap();
-            seen.extend(changes.entries);
+            entries.extend(changes.entries);
             is_complete = changes.is_complete;
         }
-        seen.sort_by(|one, other| one.key.cmp(&other.key));
-        assert_eq!(seen.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["a", "b.c"]);
-        assert_eq!(seen[0].version, newer);
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
+        assert_eq!(entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["a", "b.c"]);
+        assert_eq!(entries[0].version, newer);
 
         assert_eq!(one.remove("a", Some(version)).await, Err(EngineError::Conflict));
         one.remove("a", Some(newer)).await.unwrap();

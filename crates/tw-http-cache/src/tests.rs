@@ -194,7 +194,7 @@ async fn recover(process: &Process, truth: &Truth, sim: &Sim, random: &mut Rando
 async fn live(seed: u64, pool: &Pool) -> u64 {
     let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
     let mut now = 1_800_000_000_000;
-    let mut found = 0;
+    let mut found_value = 0;
     for life in 0..4 {
         let when = format!("seed {seed}, life {life}");
         println!("{when}");
@@ -238,12 +238,12 @@ async fn live(seed: u64, pool: &Pool) -> u64 {
                     before.is_none() || process.get(&truth, page).await == *before,
                     "{when}: page {page}"
                 );
-                found += u64::from(before.is_some());
+                found_value += u64::from(before.is_some());
             }
             now += 2000;
         }
     }
-    found
+    found_value
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn segments_on_a_device_lose_nothing_whatever_the_disk_does() {
 
 fn lose_nothing() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
-    let found: u64 = (0..seeds()).map(|seed| block_on(live(seed, &pool))).sum();
-    assert!(found > seeds(), "little was there to be lost: {found}");
+    let found_value: u64 = (0..seeds()).map(|seed| block_on(live(seed, &pool))).sum();
+    assert!(found_value > seeds(), "little was there to be lost: {found_value}");
 }
 
 #[test]
@@ -288,7 +288,11 @@ fn unreadable_purge_file_purges_the_whole_cache() {
             for page in 0..3 {
                 process.store(process.begin(&truth, page)).await;
             }
-            process.cache.purge_prefix(process.held(), &process.disk, b"/p/01", Purge::Hard).await.unwrap();
+            process
+                .cache
+                .purge_prefix(process.zone_index(), &process.disk, b"/p/01", Purge::Hard)
+                .await
+                .unwrap();
             drop(process);
             sim.restart(Loss::Nothing);
             match is_damaged {
@@ -304,7 +308,7 @@ fn unreadable_purge_file_purges_the_whole_cache() {
             process.load().await;
             // What is stored from now on is kept, also over the next start.
             process.store(process.begin(&truth, 0)).await;
-            process.manager.sweep(process.held()).await;
+            process.manager.sweep(process.zone_index()).await;
             process.compare(&sim).unwrap();
             drop(process);
             sim.restart(Loss::Nothing);
@@ -359,17 +363,17 @@ fn know_from_snapshot() {
         for page in 0..4 {
             process.store(process.begin(&truth, page)).await;
         }
-        process.manager.write_snapshot(process.held()).await.unwrap();
-        let before = process.held().index.counts();
+        process.manager.write_snapshot(process.zone_index()).await.unwrap();
+        let before = process.zone_index().index.counts();
         // After the snapshot: one more, another one in the place of one, and one less.
         process.store(process.begin(&truth, 5)).await;
         process.store(process.begin(&truth, 1)).await;
-        process.cache.purge_key(process.held(), &process.disk, key(2), Purge::Hard).await.unwrap();
+        process.cache.purge_key(process.zone_index(), &process.disk, key(2), Purge::Hard).await.unwrap();
         drop(process);
         sim.restart(Loss::Nothing);
         let process = Process::start(door(&sim, &pool), 1_800_000_100_000).await;
-        process.manager.restore(process.held()).await;
-        let after = process.held().index.counts();
+        process.manager.restore(process.zone_index()).await;
+        let after = process.zone_index().index.counts();
         assert_eq!((after.files, after.bytes), (before.files, before.bytes));
         let is_log = STORE.get() == LOG;
         // What was stored since is found by the name of its file; a record is found when tables are read.
@@ -393,7 +397,7 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
         let variant = async |process: &Process| {
             let (key, text) = (key(3), text(1));
             let main = process.find(1).await.unwrap().1;
-            let wanted = EntryQuery {
+            let query = EntryQuery {
                 cache: &process.cache,
                 key,
                 main: super::tests::key(1),
@@ -403,12 +407,12 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             let account = &Account::new(JobClass::Hit, JobSource::NONE);
             let (disk, hot) = (|| Some(&process.disk), &process.hot);
             let search = EntrySearch { disk: &disk, hot, event_loop: None, account, log: &silent };
-            let mut found = FoundEntry::default();
-            search.find(&wanted, &mut found).await;
-            found.entry.is_some()
+            let mut found_entry = FoundEntry::default();
+            search.find(&query, &mut found_entry).await;
+            found_entry.entry.is_some()
         };
         let store_variant = async || {
-            let claim = process.held().index.claim(key(3), process.now);
+            let claim = process.zone_index().index.claim(key(3), process.now);
             let mut meta = meta(1, truth.next(), claim.sequence());
             (meta.variant, meta.header_size) = (Some(key(3)), 0);
             meta.header_size = format::place(&meta).unwrap();
@@ -419,8 +423,8 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
         process.store(process.begin(&truth, 1)).await;
         store_variant().await;
         assert!(variant(&process).await);
-        process.manager.write_snapshot(process.held()).await.unwrap();
-        process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();
+        process.manager.write_snapshot(process.zone_index()).await.unwrap();
+        process.cache.purge_key(process.zone_index(), &process.disk, key(1), Purge::Hard).await.unwrap();
         process.store(process.begin(&truth, 1)).await;
         assert!(!variant(&process).await);
         drop(process);
@@ -428,7 +432,7 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             sim.restart(Loss::Nothing);
             let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
             if with_snapshot {
-                process.manager.restore(process.held()).await;
+                process.manager.restore(process.zone_index()).await;
                 assert!(!variant(&process).await);
             }
             process.load().await;
@@ -447,25 +451,31 @@ fn purge_is_kept_until_removed_files_are_deleted() {
             process.load().await;
             process.store(process.begin(&truth, page)).await;
             let tags = [format!("tag{}", page % 3).into_bytes()];
-            process.cache.purge_tags(process.held(), &process.disk, &tags, Purge::Hard).await.unwrap();
+            process.cache.purge_tags(process.zone_index(), &process.disk, &tags, Purge::Hard).await.unwrap();
             // It is found to be purged, and its file is about to be deleted.
-            let found = process.search(page).await;
-            assert!(found.entry.is_none());
-            let sweep = process.manager.sweep(process.held());
+            let found_entry = process.search(page).await;
+            assert!(found_entry.entry.is_none());
+            let sweep = process.manager.sweep(process.zone_index());
             assert!(tokio::time::timeout(Duration::from_millis(100), sweep).await.is_err());
-            (process, found)
+            (process, found_entry)
         };
-        let (process, found) = purged(1).await;
-        for gone in found.gone {
-            process.cache.zone.store.remove(process.cache.context(&process.disk), gone).await.unwrap();
+        let (process, found_entry) = purged(1).await;
+        for removed_entry in found_entry.removed_entries {
+            process
+                .cache
+                .zone
+                .store
+                .remove(process.cache.context(&process.disk), removed_entry)
+                .await
+                .unwrap();
         }
-        process.manager.sweep(process.held()).await;
-        assert_eq!(process.held().purges.counts(), [0, 0, 0]);
+        process.manager.sweep(process.zone_index()).await;
+        assert_eq!(process.zone_index().purges.counts(), [0, 0, 0]);
         drop(process);
         // That never comes.
-        let (process, found) = purged(2).await;
-        drop(found);
-        process.manager.sweep(process.held()).await;
+        let (process, found_entry) = purged(2).await;
+        drop(found_entry);
+        process.manager.sweep(process.zone_index()).await;
         drop(process);
         let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
         assert!(process.find(2).await.is_none());

@@ -97,9 +97,9 @@ pub fn with_request_of<T: Send + 'static>(
             h1::begin_body(&conn, &mut r);
             start::set_uri(&mut r);
         }
-        let seen = look(&mut r);
+        let outcome = look(&mut r);
         event_loop.give_back(r);
-        let _ = sender.send(seen);
+        let _ = sender.send(outcome);
     })
     .unwrap();
     looped.join().unwrap();

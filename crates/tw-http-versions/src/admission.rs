@@ -76,20 +76,20 @@ pub(crate) fn hold_of(share: Option<&Rc<MemoryShare>>) -> Hold {
 /// Decides about a new request of a client.
 pub(crate) fn verdict(client: &Client, protocol: MemoryHolder) -> Verdict {
     match client.memory_share(protocol) {
-        Some(share) => judge(memory::level(), memory::left_for_requests(), memory::left(), share),
+        Some(share) => judge(memory::level(), memory::left_for_requests(), memory::remaining(), share),
         None => Verdict::Begin,
     }
 }
 
-/// `left` is without what other requests are expected to take; `all` is all that is left.
-fn judge(level: MemoryLevel, left: u64, all: u64, share: &MemoryShare) -> Verdict {
-    let is_beyond = |held: usize, part: u64, min: u64| held as u64 > (left / part).max(min);
+/// `remaining` is without what other requests are expected to take; `all` is all that is left.
+fn judge(level: MemoryLevel, remaining: u64, all: u64, share: &MemoryShare) -> Verdict {
+    let is_beyond = |held_bytes: usize, part: u64, min: u64| held_bytes as u64 > (remaining / part).max(min);
     let address = share.held_by_address();
     if level == MemoryLevel::Exhausted && (all < LAST_BYTES || address as u64 > ADDRESS_MIN) {
         return Verdict::Refuse;
     }
     let waits = level >= MemoryLevel::Scarce && is_beyond(address, ADDRESS_PART, ADDRESS_MIN)
-        || is_beyond(share.held(), CONNECTION_PART, CONNECTION_MIN);
+        || is_beyond(share.held_bytes(), CONNECTION_PART, CONNECTION_MIN);
     if waits { Verdict::Wait } else { Verdict::Begin }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         let slow_too = share("192.0.2.1");
         let other = share("192.0.2.2");
         let _held = Hold::new(Some(&slow), MB);
-        for (level, left, expected) in [
+        for (level, remaining, expected) in [
             (MemoryLevel::Plenty, 64 * MB, [Verdict::Begin; 3]),
             (MemoryLevel::Plenty, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
             (MemoryLevel::Tight, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
@@ -152,9 +152,9 @@ mod tests {
             (MemoryLevel::Exhausted, 4 * MB, [Verdict::Refuse, Verdict::Refuse, Verdict::Begin]),
             (MemoryLevel::Exhausted, 4 * MB - 1, [Verdict::Refuse; 3]),
         ] {
-            let left = left as u64;
-            let found = [&slow, &slow_too, &other].map(|share| judge(level, left, left, share));
-            assert_eq!(found, expected, "{level:?} {left:?}");
+            let remaining = remaining as u64;
+            let verdicts = [&slow, &slow_too, &other].map(|share| judge(level, remaining, remaining, share));
+            assert_eq!(verdicts, expected, "{level:?} {remaining:?}");
         }
     }
 }

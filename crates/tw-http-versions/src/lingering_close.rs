@@ -28,8 +28,8 @@ pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: D
         return;
     }
     loop {
-        let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
-        if left.is_zero() {
+        let remaining = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+        if remaining.is_zero() {
             return;
         }
         // A client that makes us wait holds no buffer.
@@ -39,7 +39,7 @@ pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: D
             Ok(_) => tw_rt::yield_now().await,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let ready = |cx: &mut Context<'_>| transport.poll_readable(cx);
-                if ready_or_evicted(client.evictable(), &deadline, left, ready).await.is_err() {
+                if ready_or_evicted(client.evictable(), &deadline, remaining, ready).await.is_err() {
                     return;
                 }
             }

@@ -145,19 +145,19 @@ mod tests {
         let mut pace = OwnRate { rate, after, start, head: None };
         let mut now = start;
         let mut sent = 100;
-        let mut left = Vec::new();
+        let mut rest = Vec::new();
         while sent < 100 + size {
             match pace.look(sent, now) {
                 Ok(room) => {
                     assert_eq!(pace.look(sent, now), Ok(room), "it is not sent yet");
                     let n = room.min(taken).min(100 + size - sent);
                     sent += n;
-                    left.push((now.duration_since(start).as_millis(), n));
+                    rest.push((now.duration_since(start).as_millis(), n));
                 }
                 Err(wait) => now += wait,
             }
         }
-        left
+        rest
     }
 
     #[test]

@@ -130,8 +130,8 @@ impl ChunkedDecoder {
         while self.stage != Stage::Done {
             let Some(&byte) = input.get(at) else { return Ok((at, Chunk::NeedMore)) };
             if self.stage == Stage::Data {
-                let left = usize::try_from(self.size).unwrap_or(usize::MAX);
-                let end = at + left.min(input.len() - at);
+                let remaining = usize::try_from(self.size).unwrap_or(usize::MAX);
+                let end = at + remaining.min(input.len() - at);
                 self.size -= (end - at) as u64;
                 if self.size == 0 {
                     self.stage = Stage::DataCr;
@@ -206,9 +206,9 @@ impl ChunkHead {
     pub fn new(size: u64) -> Self {
         debug_assert_ne!(size, 0, "an empty chunk ends the body");
         let mut digits = [0; num::HEX_MAX];
-        let written = num::hex(size, &mut digits);
+        let text = num::hex(size, &mut digits);
         let mut bytes = [0; num::HEX_MAX + 2];
-        let line = written.iter().chain(b"\r\n");
+        let line = text.iter().chain(b"\r\n");
         let len = bytes.iter_mut().zip(line).map(|(to, &from)| *to = from).count();
         ChunkHead { bytes, len: len as u8 }
     }
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn chunk_size_is_known_before_its_data() {
         let mut decoder = ChunkedDecoder::new(Trailers::Skip, 100);
-        for (input, expected, left) in [
+        for (input, expected, remaining) in [
             (&b""[..], Chunk::NeedMore, 0),
             // A size is not known before its line has ended.
             (b"00", Chunk::NeedMore, 0),
@@ -375,8 +375,8 @@ mod tests {
             (b"\r\n", Chunk::NeedMore, 0),
             (b"7ffffffffffffff\r\nxy", Chunk::Data(17..19), 0x7ff_ffff_ffff_fffd),
         ] {
-            let found = decoder.decode(input).map(|(_, chunk)| (chunk, decoder.chunk_left()));
-            assert_eq!(found, Ok((expected, left)), "{input:?}");
+            let result = decoder.decode(input).map(|(_, chunk)| (chunk, decoder.chunk_left()));
+            assert_eq!(result, Ok((expected, remaining)), "{input:?}");
         }
         let mut decoder = ChunkedDecoder::new(Trailers::Skip, 0);
         assert_eq!(decoder.decode(b"0\r\n"), Ok((3, Chunk::NeedMore)));

@@ -241,7 +241,9 @@ mod tests {
         Validators { etag: Some(TAG.as_bytes()), last_modified: Some(1_700_000_000) };
 
     fn conditions<'a>(fields: &[(&str, &'a str)]) -> Conditions<'a> {
-        let get = |wanted| fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_bytes());
+        let get = |wanted_name| {
+            fields.iter().find(|(name, _)| *name == wanted_name).map(|(_, value)| value.as_bytes())
+        };
         Conditions {
             if_match: get("im"),
             if_none_match: get("inm"),

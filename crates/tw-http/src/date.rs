@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn cached_date_equals_a_new_one() {
-        let written = DateCache::default();
+        let date_cache = DateCache::default();
         for seconds in [0, 64, 0, -1, 784_111_777, 784_111_777 + 64, 784_111_777, i64::MAX, i64::MIN, LAST] {
-            assert_eq!(written.text(seconds), format(seconds), "{seconds}");
-            assert_eq!(written.text(seconds), format(seconds), "{seconds} again");
+            assert_eq!(date_cache.text(seconds), format(seconds), "{seconds}");
+            assert_eq!(date_cache.text(seconds), format(seconds), "{seconds} again");
         }
     }
 

@@ -80,8 +80,8 @@ pub enum Value<'a> {
 }
 
 impl From<Known> for Name<'_> {
-    fn from(known: Known) -> Self {
-        Name::Known(known)
+    fn from(name: Known) -> Self {
+        Name::Known(name)
     }
 }
 
@@ -204,10 +204,10 @@ impl Fields {
     /// Adds a field at the end, even if one of that name exists.
     pub fn append<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
         self.prepare();
-        let (name, known) = self.name_piece(name.into());
+        let (name, known_name) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
-        self.entries.push(Entry { name, value, known });
-        self.present |= known.map_or(0, Known::bit);
+        self.entries.push(Entry { name, value, known: known_name });
+        self.present |= known_name.map_or(0, Known::bit);
     }
 
     /// Adds a field at the end, copying the value into the list's own text.
@@ -258,40 +258,41 @@ impl Fields {
     /// Replaces the first field of that name and removes the others; adds it at the end if there is none.
     pub fn set<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
         self.prepare();
-        let (name, known) = self.name_piece(name.into());
+        let (name, known_name) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
         let text = &self.text;
-        let wanted = bytes_of(text, &name);
+        let wanted_value = bytes_of(text, &name);
         let mut fresh = Some(value);
         self.entries.retain_mut(|entry| {
-            if entry.known != known || !bytes_of(text, &entry.name).eq_ignore_ascii_case(wanted) {
+            if entry.known != known_name || !bytes_of(text, &entry.name).eq_ignore_ascii_case(wanted_value) {
                 return true;
             }
             fresh.take().map(|value| entry.value = value).is_some()
         });
         if let Some(value) = fresh {
-            self.entries.push(Entry { name, value, known });
-            self.present |= known.map_or(0, Known::bit);
+            self.entries.push(Entry { name, value, known: known_name });
+            self.present |= known_name.map_or(0, Known::bit);
         }
     }
 
     /// Removes every field of that name; returns `true` if there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let known = Known::find(name);
-        if known.is_some_and(|known| !self.has(known)) {
+        let known_name = Known::find(name);
+        if known_name.is_some_and(|known_name| !self.has(known_name)) {
             return false;
         }
         let before = self.entries.len();
         let text = &self.text;
-        self.entries
-            .retain(|entry| entry.known != known || !bytes_of(text, &entry.name).eq_ignore_ascii_case(name));
-        self.present &= !known.map_or(0, Known::bit);
+        self.entries.retain(|entry| {
+            entry.known != known_name || !bytes_of(text, &entry.name).eq_ignore_ascii_case(name)
+        });
+        self.present &= !known_name.map_or(0, Known::bit);
         self.entries.len() != before
     }
 
     /// Removes every field of a known name; returns `true` if there was one.
-    pub fn remove_known(&mut self, known: Known) -> bool {
-        self.remove(known.as_str().as_bytes())
+    pub fn remove_known(&mut self, name: Known) -> bool {
+        self.remove(name.as_str().as_bytes())
     }
 
     /// Keeps the fields for which `keep(name, value)` is true.
@@ -315,8 +316,8 @@ impl Fields {
 
     /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
-    pub fn has(&self, known: Known) -> bool {
-        self.present & known.bit() != 0
+    pub fn has(&self, name: Known) -> bool {
+        self.present & name.bit() != 0
     }
 
     /// The first value of that name, in any case.
@@ -325,21 +326,21 @@ impl Fields {
     }
 
     /// The first value of a known name.
-    pub fn get_known(&self, known: Known) -> Option<&[u8]> {
-        if !self.has(known) {
+    pub fn get_known(&self, name: Known) -> Option<&[u8]> {
+        if !self.has(name) {
             return None;
         }
-        let entry = self.entries.iter().find(|entry| entry.known == Some(known))?;
+        let entry = self.entries.iter().find(|entry| entry.known == Some(name))?;
         Some(bytes_of(&self.text, &entry.value))
     }
 
     /// The values of every field of that name, in order.
     pub fn get_all<'s, 'n>(&'s self, name: &'n [u8]) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
-        let known = Known::find(name);
+        let known_name = Known::find(name);
         self.entries
             .iter()
             .filter(move |entry| {
-                entry.known == known && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
+                entry.known == known_name && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
             })
             .map(|entry| bytes_of(&self.text, &entry.value))
     }
@@ -360,9 +361,9 @@ impl Fields {
 
     /// A shared handle to the first value of that name: free for static and shared values, a copy for copied ones.
     pub fn share(&self, name: &[u8]) -> Option<Bytes> {
-        let known = Known::find(name);
+        let known_name = Known::find(name);
         let entry = self.entries.iter().find(|entry| {
-            entry.known == known && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
+            entry.known == known_name && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
         })?;
         Some(match &entry.value {
             Piece::Static(bytes) => Bytes::from_static(bytes),
@@ -373,16 +374,16 @@ impl Fields {
 
     fn name_piece(&mut self, name: Name<'_>) -> (Piece, Option<Known>) {
         match name {
-            Name::Known(known) => (Piece::Static(known.as_str().as_bytes()), Some(known)),
+            Name::Known(known_name) => (Piece::Static(known_name.as_str().as_bytes()), Some(known_name)),
             Name::Static(name) => (Piece::Static(name.as_bytes()), Known::find(name.as_bytes())),
             Name::Shared(name) => {
-                let known = Known::find(&name);
-                (Piece::Shared(name), known)
+                let known_name = Known::find(&name);
+                (Piece::Shared(name), known_name)
             }
             Name::Copy(name) => (self.copy(name), Known::find(name)),
-            Name::CopyKnown(name, known) => {
-                debug_assert_eq!(known, Known::find(name));
-                (self.copy(name), known)
+            Name::CopyKnown(name, known_name) => {
+                debug_assert_eq!(known_name, Known::find(name));
+                (self.copy(name), known_name)
             }
         }
     }

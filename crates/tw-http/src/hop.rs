@@ -25,9 +25,9 @@ pub fn has_element(value: &[u8], word: &[u8]) -> bool {
 }
 
 /// Returns `true` for a field that is hop-by-hop whatever `Connection` lists. A proxy writes its own or none.
-pub fn is_hop_by_hop(known: Known) -> bool {
+pub fn is_hop_by_hop(name: Known) -> bool {
     matches!(
-        known,
+        name,
         Known::Connection
             | Known::KeepAlive
             | Known::ProxyConnection
@@ -40,9 +40,9 @@ pub fn is_hop_by_hop(known: Known) -> bool {
 
 /// Returns `true` for a field that frames the message or manages its connection. No configuration, script or upstream
 /// server may add one to a response, or the following bytes would be read as another message.
-pub fn is_framing(known: Known) -> bool {
+pub fn is_framing(name: Known) -> bool {
     matches!(
-        known,
+        name,
         Known::ContentLength
             | Known::TransferEncoding
             | Known::Connection
@@ -62,8 +62,8 @@ pub fn is_named<'a>(connection: impl IntoIterator<Item = &'a [u8]>, name: &[u8])
 /// Returns `true` if a field may be in the trailer section: not if it affects framing, routing, the request or the
 /// interpretation of the content (RFC 9110 section 6.5.1).
 // DIFF(nginx): nginx passes all of them.
-pub fn may_be_trailer(name: &[u8], known: Option<Known>) -> bool {
-    match known {
+pub fn may_be_trailer(name: &[u8], known_name: Option<Known>) -> bool {
+    match known_name {
         Some(Known::ETag | Known::LastModified | Known::Date | Known::Link | Known::Server | Known::Via) => {
             true
         }

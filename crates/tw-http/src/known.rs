@@ -194,7 +194,7 @@ impl Known {
         let &first = padded.first()?;
         let &last = padded.get(len.wrapping_sub(1))?;
         let slot = usize::from(*TABLE.slots.get(hash(len, first, last, TABLE.multiplier))?);
-        let &(known, text) = ALL.get(slot)?;
+        let &(name, text) = ALL.get(slot)?;
         let folded = FOLDED.get(slot)?;
         let (words, []) = padded.as_chunks::<8>() else { return None };
         let &[a, b, c] = words else { return None };
@@ -204,7 +204,7 @@ impl Known {
         let differs = ((u64::from_le_bytes(a) & mask_a | case_a) ^ word_a)
             | ((u64::from_le_bytes(b) & mask_b | case_b) ^ word_b)
             | ((u64::from_le_bytes(c) & mask_c | case_c) ^ word_c);
-        (differs == 0 && text.len() == len).then_some(known)
+        (differs == 0 && text.len() == len).then_some(name)
     }
 
     /// The name as nginx and the RFCs write it, e.g. `Content-Type`.
@@ -232,27 +232,27 @@ mod tests {
 
     #[test]
     fn every_name_is_found_in_any_case() {
-        for &(known, text) in ALL {
-            assert_eq!(Known::find(text.as_bytes()), Some(known), "{text}");
-            assert_eq!(Known::find(text.to_ascii_lowercase().as_bytes()), Some(known), "{text}");
-            assert_eq!(Known::find(text.to_ascii_uppercase().as_bytes()), Some(known), "{text}");
-            assert_eq!(known.as_str(), text);
+        for &(name, text) in ALL {
+            assert_eq!(Known::find(text.as_bytes()), Some(name), "{text}");
+            assert_eq!(Known::find(text.to_ascii_lowercase().as_bytes()), Some(name), "{text}");
+            assert_eq!(Known::find(text.to_ascii_uppercase().as_bytes()), Some(name), "{text}");
+            assert_eq!(name.as_str(), text);
             assert!(text.len() <= WORDS * 8, "{text}");
         }
     }
 
     #[test]
     fn names_with_one_wrong_byte_are_unknown() {
-        for &(known, text) in ALL {
+        for &(known_name, text) in ALL {
             for at in 0..text.len() {
                 for byte in 0..=255u8 {
                     let mut name = text.as_bytes().to_vec();
                     name[at] = byte;
                     let same = name.eq_ignore_ascii_case(text.as_bytes());
-                    assert_eq!(Known::find(&name) == Some(known), same, "{text} {at} {byte:#x}");
+                    assert_eq!(Known::find(&name) == Some(known_name), same, "{text} {at} {byte:#x}");
                     name.extend_from_slice(b": something long enough");
-                    let found = Known::find_at_start(&name, text.len());
-                    assert_eq!(found == Some(known), same, "{text} {at} {byte:#x}");
+                    let found_name = Known::find_at_start(&name, text.len());
+                    assert_eq!(found_name == Some(known_name), same, "{text} {at} {byte:#x}");
                 }
             }
         }

@@ -182,10 +182,10 @@ impl ContentRange {
         Some(Self { range: ByteRange { start: first, end: last + 1 }, length })
     }
 
-    /// Returns `true` if this range covers everything that the representation has of `wanted`.
-    pub fn is_all_of(&self, wanted: ByteRange) -> bool {
+    /// Returns `true` if this range covers everything that the representation has of `byte_range`.
+    pub fn is_all_of(&self, byte_range: ByteRange) -> bool {
         self.length.is_some_and(|length| {
-            self.range.start == wanted.start && self.range.end == wanted.end.min(length)
+            self.range.start == byte_range.start && self.range.end == byte_range.end.min(length)
         })
     }
 }
@@ -225,9 +225,9 @@ impl Multipart {
     /// `Content-Type`; empty if it has none.
     pub fn new(boundary: u64, content_type: &[u8], length: u64) -> Self {
         let mut digits = [0; num::DECIMAL_MAX];
-        let written = num::decimal(boundary, &mut digits).len();
+        let len = num::decimal(boundary, &mut digits).len();
         let mut padded = digits;
-        for digit in padded.iter_mut().take(num::DECIMAL_MAX - written) {
+        for digit in padded.iter_mut().take(num::DECIMAL_MAX - len) {
             *digit = b'0';
         }
 
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn content_range_covers_the_wanted_range() {
-        let wanted = ByteRange { start: 10, end: 20 };
+        let byte_range = ByteRange { start: 10, end: 20 };
         for (value, expected) in [
             ("bytes 10-19/36", true),
             ("bytes 10-14/15", true),
@@ -514,7 +514,7 @@ mod tests {
             ("bytes 10-19/*", false),
         ] {
             let said = ContentRange::parse(value.as_bytes()).unwrap();
-            assert_eq!(said.is_all_of(wanted), expected, "{value}");
+            assert_eq!(said.is_all_of(byte_range), expected, "{value}");
         }
     }
 }

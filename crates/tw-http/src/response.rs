@@ -173,8 +173,9 @@ impl ResponseHead {
     /// trailers. Cost: a bit test per name if there are none.
     pub fn remove_framing_fields(&mut self) {
         let keeps_trailer = self.trailers.is_some();
-        let may_go = |known| hop::is_framing(known) || known == Known::Trailer && !keeps_trailer;
-        if FRAMING.into_iter().any(|known| self.fields.has(known) && may_go(known)) {
+        let may_go =
+            |known_name| hop::is_framing(known_name) || known_name == Known::Trailer && !keeps_trailer;
+        if FRAMING.into_iter().any(|known_name| self.fields.has(known_name) && may_go(known_name)) {
             self.fields.retain(|name, _| !Known::find(name).is_some_and(may_go));
         }
     }

@@ -37,7 +37,7 @@ pub struct TargetScan {
 
 /// Looks at a target (path and arguments) once. Most need no more than this.
 pub fn scan(target: &[u8]) -> TargetScan {
-    let mut seen = TargetScan {
+    let mut target_scan = TargetScan {
         path_len: target.len(),
         parts: TargetParts { exten: 0..0, args: target.len()..target.len() },
         is_normal: target.first() == Some(&b'/'),
@@ -50,20 +50,20 @@ pub fn scan(target: &[u8]) -> TargetScan {
             match byte {
                 b'/' => {
                     exten = None;
-                    seen.is_normal &= previous != b'/';
+                    target_scan.is_normal &= previous != b'/';
                 }
-                b'.' if previous == b'/' => seen.is_normal = false,
+                b'.' if previous == b'/' => target_scan.is_normal = false,
                 b'.' => exten = Some(at + 1),
                 b'%' => {
-                    seen.quoted = true;
-                    seen.is_normal = false;
+                    target_scan.quoted = true;
+                    target_scan.is_normal = false;
                 }
                 _ => {
                     // `?` ends the path, `#` everything; a later `#` ends the arguments.
                     let rest = target.get(at..).unwrap_or(b"");
-                    seen.path_len = at;
-                    seen.parts.args = at + 1..target.len();
-                    seen.is_normal &= memchr::memchr(b'#', rest).is_none();
+                    target_scan.path_len = at;
+                    target_scan.parts.args = at + 1..target.len();
+                    target_scan.is_normal &= memchr::memchr(b'#', rest).is_none();
                     break;
                 }
             }
@@ -71,9 +71,9 @@ pub fn scan(target: &[u8]) -> TargetScan {
         previous = byte;
     }
     if let Some(start) = exten {
-        seen.parts.exten = start..seen.path_len;
+        target_scan.parts.exten = start..target_scan.path_len;
     }
-    seen
+    target_scan
 }
 
 /// Normalises the path of a target (path and arguments) and writes it to `path`, which is cleared first. A target

@@ -148,7 +148,7 @@ impl Connection {
 
     /// Error code of the `GOAWAY` that the peer has sent.
     pub fn received_goaway(&self) -> Option<ErrorCode> {
-        self.0.state.borrow().left
+        self.0.state.borrow().goaway_code
     }
 
     /// Sends `GOAWAY`. Open streams go on; a client gets two, so that no request in transit is lost (RFC 9113 section

@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     /// Consumed bytes that no `WINDOW_UPDATE` has announced yet.
     pub(crate) released: Cell<u32>,
     /// Received bytes that were not released.
-    pub(crate) held: Cell<usize>,
+    pub(crate) unreleased_len: Cell<usize>,
     /// True once nobody wants the rest of the peer's message; it is discarded until the stream is reset.
     pub(crate) is_unwanted: Cell<bool>,
     /// Check of the peer's message.
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) error: Cell<Option<StreamError>>,
     pub(crate) came: TaskWaker,
     pub(crate) has_room: TaskWaker,
-    pub(crate) gone: TaskWaker,
+    pub(crate) end_waker: TaskWaker,
 }
 
 /// One direction of a stream.
@@ -73,7 +73,7 @@ impl Entry {
             credit: Cell::new(credit.into()),
             window: Cell::new(window),
             released: Cell::new(0),
-            held: Cell::new(0),
+            unreleased_len: Cell::new(0),
             is_unwanted: Cell::new(false),
             message: MessageCheck::default(),
             is_seen: Cell::new(false),
@@ -81,7 +81,7 @@ impl Entry {
             error: Cell::new(None),
             came: TaskWaker::default(),
             has_room: TaskWaker::default(),
-            gone: TaskWaker::default(),
+            end_waker: TaskWaker::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Entry {
         if self.error.get().is_none() {
             self.error.set(Some(error));
         }
-        for call in [&self.came, &self.has_room, &self.gone] {
+        for call in [&self.came, &self.has_room, &self.end_waker] {
             call.wake();
         }
     }

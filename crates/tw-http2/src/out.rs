@@ -101,7 +101,7 @@ impl Out {
         while count > 0
             && let Some(part) = self.parts.front_mut()
         {
-            let left = match part {
+            let remaining = match part {
                 Part::Copied(len) => {
                     let taken = count.min(*len);
                     *len -= taken;
@@ -116,7 +116,7 @@ impl Out {
                     bytes.len()
                 }
             };
-            if left == 0 {
+            if remaining == 0 {
                 self.parts.pop_front();
             }
         }
@@ -149,19 +149,19 @@ mod tests {
 
     /// Writes all of it, at most so many bytes at a time.
     fn drain(out: &mut Out, size: usize) -> Vec<u8> {
-        let mut written = Vec::new();
+        let mut text = Vec::new();
         while out.len() > 0 {
             let taken = out.write(|slices| {
-                let before = written.len();
+                let before = text.len();
                 for slice in slices {
-                    let room = size - (written.len() - before);
-                    written.extend_from_slice(&slice[..slice.len().min(room)]);
+                    let room = size - (text.len() - before);
+                    text.extend_from_slice(&slice[..slice.len().min(room)]);
                 }
-                Ok(written.len() - before)
+                Ok(text.len() - before)
             });
             assert!(taken.unwrap() > 0);
         }
-        written
+        text
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl State {
             kind::SETTINGS => return self.settings(head, some, is_last),
             _ => {}
         }
-        let wanted = match head.kind {
+        let needed_len = match head.kind {
             kind::RST_STREAM | kind::WINDOW_UPDATE => 4,
             kind::PING | kind::GOAWAY => 8,
             kind::PRIORITY => PRIORITY_SIZE,
@@ -176,7 +176,7 @@ impl State {
             _ => 0,
         };
         let short = &mut self.frame.short;
-        let room = wanted - short.len().min(wanted);
+        let room = needed_len - short.len().min(needed_len);
         short.extend_from_slice(some.get(..room).unwrap_or(some));
         if !is_last {
             return Ok(());
@@ -241,7 +241,7 @@ impl State {
     /// Returns true if no stream of this number was begun.
     fn is_idle(&self, id: u32) -> bool {
         match self.end {
-            End::Server => id.is_multiple_of(2) || id > self.known,
+            End::Server => id.is_multiple_of(2) || id > self.last_peer_stream,
             End::Client => !self.is_ours(id),
         }
     }
@@ -321,7 +321,7 @@ impl State {
                             data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
                         }
                         data.extend_from_slice(content);
-                        entry.held.set(entry.held.get() + content.len());
+                        entry.unreleased_len.set(entry.unreleased_len.get() + content.len());
                         entry.came.wake();
                     }
                 }
@@ -422,7 +422,7 @@ impl State {
 
     /// Processes `GOAWAY`: the peer has processed streams of this end up to `last`.
     fn leaves(&mut self, last: u32, reason: ErrorCode) {
-        self.left = Some(reason);
+        self.goaway_code = Some(reason);
         if self.end == End::Client {
             let refused: Vec<_> = self.streams.values().filter(|entry| entry.id > last).cloned().collect();
             for entry in refused {

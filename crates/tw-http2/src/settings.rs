@@ -165,7 +165,7 @@ mod tests {
         ] {
             let taken = Peer::default().take(end, setting(which, value));
             assert!(
-                matches!(taken, Err(ConnectionError::Local(found, _)) if found == reason),
+                matches!(taken, Err(ConnectionError::Local(code, _)) if code == reason),
                 "{end:?} {which} {value}"
             );
         }

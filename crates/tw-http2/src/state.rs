@@ -61,7 +61,7 @@ pub(crate) struct State {
     /// Latest stream of the peer that was processed.
     pub(crate) last: u32,
     /// Latest stream that the peer has opened.
-    pub(crate) known: u32,
+    pub(crate) last_peer_stream: u32,
     /// Next stream that this end opens.
     next: u32,
     /// Streams that have ended at this end first.
@@ -76,7 +76,7 @@ pub(crate) struct State {
     released: u32,
     pub(crate) shutdown: Shutdown,
     /// Error code of the peer's `GOAWAY`.
-    pub(crate) left: Option<ErrorCode>,
+    pub(crate) goaway_code: Option<ErrorCode>,
     pub(crate) connection_error: Option<ConnectionError>,
     /// Number of streams that this end has reset for errors of the peer.
     errors: usize,
@@ -112,7 +112,7 @@ impl State {
             events: VecDeque::new(),
             unwanted: Vec::new(),
             last: 0,
-            known: 0,
+            last_peer_stream: 0,
             next: 1,
             lost: VecDeque::new(),
             room: WINDOW_USUAL.into(),
@@ -120,7 +120,7 @@ impl State {
             credit: config.connection_window.max(WINDOW_USUAL).into(),
             released: 0,
             shutdown: Shutdown::No,
-            left: None,
+            goaway_code: None,
             connection_error: None,
             errors: 0,
             payload_bytes: 0,
@@ -145,7 +145,7 @@ impl State {
         }
         let is_full = self.streams.len() >= self.peer.streams_max as usize || self.next >= NO_LAST;
         if !self.is_open() || is_full {
-            return Err(StreamError::Refused(self.left.unwrap_or(ErrorCode::REFUSED_STREAM)));
+            return Err(StreamError::Refused(self.goaway_code.unwrap_or(ErrorCode::REFUSED_STREAM)));
         }
         let id = self.next;
         self.next += 2;
@@ -158,11 +158,11 @@ impl State {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.connection_error.is_none() && self.left.is_none() && self.shutdown == Shutdown::No
+        self.connection_error.is_none() && self.goaway_code.is_none() && self.shutdown == Shutdown::No
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        let is_settled = self.shutdown == Shutdown::Settled || self.left.is_some();
+        let is_settled = self.shutdown == Shutdown::Settled || self.goaway_code.is_some();
         self.connection_error.is_some() || is_settled && self.streams.is_empty()
     }
 

@@ -133,8 +133,8 @@ impl Stream {
 
     /// Releases received data: the peer may send as many bytes more.
     pub fn release(&self, bytes: usize) {
-        let bytes = bytes.min(self.entry.held.get());
-        self.entry.held.set(self.entry.held.get() - bytes);
+        let bytes = bytes.min(self.entry.unreleased_len.get());
+        self.entry.unreleased_len.set(self.entry.unreleased_len.get() - bytes);
         if bytes > 0 {
             self.shared.change(|state| {
                 state.release(bytes);
@@ -172,7 +172,7 @@ impl Stream {
                 {
                     return Poll::Ready(StreamError::Connection(connection_error));
                 }
-                self.entry.gone.register(cx);
+                self.entry.end_waker.register(cx);
                 Poll::Pending
             }
         }
@@ -181,9 +181,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let held = self.entry.held.take();
+        let held_len = self.entry.unreleased_len.take();
         let is_left = self.entry.error.get().is_none() && !self.entry.is_over();
-        if held == 0 && !is_left {
+        if held_len == 0 && !is_left {
             return;
         }
         self.shared.change(|state| {
@@ -191,7 +191,7 @@ impl Drop for Stream {
                 ReceiveState::Ended if state.end == End::Server => state.discard_incoming(&self.entry),
                 _ => state.reset(&self.entry, ErrorCode::CANCEL),
             }
-            state.release(held);
+            state.release(held_len);
         });
     }
 }

@@ -450,7 +450,7 @@ fn connection_errors() {
             let server = server();
             let ended = bytes.chunks(size).try_for_each(|piece| server.receive(piece));
             assert!(
-                matches!(ended, Err(ConnectionError::Local(found, words)) if found == *reason && !words.is_empty()),
+                matches!(ended, Err(ConnectionError::Local(code, words)) if code == *reason && !words.is_empty()),
                 "case {number}: {ended:?}"
             );
             assert_eq!(last_reason(&server), Some((kind::GOAWAY, *reason)), "case {number}");
@@ -484,7 +484,7 @@ fn stream_errors() {
         server.receive(&bytes).unwrap();
         assert_eq!(last_reason(&server), Some((kind::RST_STREAM, reason)));
         assert!(
-            matches!(stream.poll_error(&cx()), Poll::Ready(StreamError::Local(found, _)) if found == reason)
+            matches!(stream.poll_error(&cx()), Poll::Ready(StreamError::Local(code, _)) if code == reason)
         );
         // The connection goes on.
         server.receive(&frame(kind::HEADERS, WHOLE, 3, &get)).unwrap();
@@ -652,15 +652,15 @@ fn long_field_sections_are_sent_in_several_frames() {
     assert_eq!(heads, [first, more, (kind::CONTINUATION, flag::END_HEADERS)]);
     let block: Vec<u8> = frames.into_iter().flat_map(|(_, payload)| payload).collect();
     assert_eq!(block[0], 0x20, "the table is gone");
-    let mut found = 0;
+    let mut found_value = 0;
     let mut decoder = crate::hpack::Decoder::new(0);
     let mut field = |name: &[u8], value: &[u8]| {
         assert_eq!((name, value.len()), (&b"x-long"[..], 40_000));
-        found += 1;
+        found_value += 1;
         std::ops::ControlFlow::Continue(())
     };
     decoder.decode(&block, &mut field).unwrap();
-    assert_eq!(found, 1);
+    assert_eq!(found_value, 1);
 }
 
 #[test]

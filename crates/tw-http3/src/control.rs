@@ -140,10 +140,10 @@ impl State {
         if self.end == End::Client && id & 3 != 0 {
             return Err(wrong_id("sent GOAWAY frame with incorrect identifier"));
         }
-        if self.left.is_some_and(|left| id > left) {
+        if self.goaway_id.is_some_and(|remaining| id > remaining) {
             return Err(wrong_id("sent GOAWAY frame with a larger identifier"));
         }
-        self.left = Some(id);
+        self.goaway_id = Some(id);
         if self.end == End::Client {
             let mut refused: Vec<_> = self.streams.values().filter(|entry| entry.id >= id).cloned().collect();
             refused.sort_unstable_by_key(|entry| entry.id);

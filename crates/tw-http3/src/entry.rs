@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) out: RefCell<Out>,
     pub(crate) error: Cell<Option<StreamError>>,
     pub(crate) came: TaskWaker,
-    pub(crate) gone: TaskWaker,
+    pub(crate) end_waker: TaskWaker,
 }
 
 /// Direction from the peer.
@@ -137,7 +137,7 @@ impl Entry {
             out: RefCell::default(),
             error: Cell::new(None),
             came: TaskWaker::default(),
-            gone: TaskWaker::default(),
+            end_waker: TaskWaker::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Entry {
         }
         self.raw.take();
         self.block.take();
-        for call in [&self.came, &self.gone] {
+        for call in [&self.came, &self.end_waker] {
             call.wake();
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Reader {
     head: [u8; HEAD_MAX],
     came: usize,
     /// Number of bytes of the payload still to come; `None` between frames.
-    left: Option<u64>,
+    remaining: Option<u64>,
 }
 
 /// Kind of the next bytes.
@@ -29,28 +29,28 @@ pub(crate) enum Piece {
 
 impl Reader {
     pub(crate) const fn new() -> Self {
-        Self { head: [0; HEAD_MAX], came: 0, left: None }
+        Self { head: [0; HEAD_MAX], came: 0, remaining: None }
     }
 
     /// Returns true between two frames.
     pub(crate) fn is_between(&self) -> bool {
-        self.came == 0 && self.left.is_none()
+        self.came == 0 && self.remaining.is_none()
     }
 
     /// Takes the next piece off `bytes`; `None` if more have to come.
     pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Option<Piece> {
-        let Some(left) = self.left else {
+        let Some(remaining) = self.remaining else {
             let head = self.head(bytes)?;
-            self.left = Some(head.len);
+            self.remaining = Some(head.len);
             return Some(Piece::Head(head));
         };
-        if bytes.is_empty() && left > 0 {
+        if bytes.is_empty() && remaining > 0 {
             return None;
         }
-        let some = bytes.split_to(usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len()));
-        let left = left - some.len() as u64;
-        self.left = (left > 0).then_some(left);
-        Some(Piece::Payload(some, left == 0))
+        let some = bytes.split_to(usize::try_from(remaining).unwrap_or(usize::MAX).min(bytes.len()));
+        let remaining = remaining - some.len() as u64;
+        self.remaining = (remaining > 0).then_some(remaining);
+        Some(Piece::Payload(some, remaining == 0))
     }
 
     /// Takes a frame header, which may be split at any position.

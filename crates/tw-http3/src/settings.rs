@@ -58,7 +58,7 @@ impl Peer {
     pub(crate) fn read(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let wrong = |words| ConnectionError::Local(ErrorCode::SETTINGS_ERROR, words);
         let mut peer = Self::default();
-        let mut seen = 0_u64;
+        let mut seen_count = 0_u64;
         while !payload.is_empty() {
             let cut = || {
                 ConnectionError::Local(ErrorCode::FRAME_ERROR, "sent SETTINGS frame with incorrect length")
@@ -68,10 +68,10 @@ impl Peer {
             // Settings with small numbers, among them all that are known here, must not occur twice (RFC 9114 section
             // 7.2.4). Others are ignored.
             if let Some(bit) = 1_u64.checked_shl(u32::try_from(which).unwrap_or(u32::MAX)) {
-                if seen & bit != 0 {
+                if seen_count & bit != 0 {
                     return Err(wrong("sent SETTINGS frame with a duplicate setting"));
                 }
-                seen |= bit;
+                seen_count |= bit;
             }
             match which {
                 // Settings of HTTP/2 are reserved (RFC 9114 section 7.2.4.1).

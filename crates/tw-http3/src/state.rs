@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(crate) next_request: u64,
     pub(crate) shutdown: Shutdown,
     /// Identifier in the peer's latest `GOAWAY`.
-    pub(crate) left: Option<u64>,
+    pub(crate) goaway_id: Option<u64>,
     /// The peer's `MAX_PUSH_ID`.
     pub(crate) push_max: Option<u64>,
     pub(crate) connection_error: Option<ConnectionError>,
@@ -120,7 +120,7 @@ impl State {
             has_decoder_stream: false,
             next_request: 0,
             shutdown: Shutdown::No,
-            left: None,
+            goaway_id: None,
             push_max: None,
             connection_error: None,
             errors: 0,
@@ -147,7 +147,7 @@ impl State {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        let has_left = self.left.is_some() && self.end == End::Client;
+        let has_left = self.goaway_id.is_some() && self.end == End::Client;
         self.connection_error.is_none() && !has_left && self.shutdown == Shutdown::No
     }
 

@@ -162,7 +162,7 @@ impl Stream {
         match self.error() {
             Some(error) => Poll::Ready(error),
             None => {
-                self.entry.gone.register(cx);
+                self.entry.end_waker.register(cx);
                 Poll::Pending
             }
         }

@@ -42,8 +42,8 @@ impl State {
         mut bytes: &[u8],
         fin: bool,
     ) -> Result<(), ConnectionError> {
-        let known = self.unidirectional.remove(&id);
-        let mut stream = known.unwrap_or(Unidirectional::Begin([0; varint::SIZE_MAX], 0));
+        let unidirectional = self.unidirectional.remove(&id);
+        let mut stream = unidirectional.unwrap_or(Unidirectional::Begin([0; varint::SIZE_MAX], 0));
         if let Unidirectional::Begin(..) = stream {
             stream = self.begin_unidirectional(id, stream, &mut bytes)?;
         }

@@ -286,8 +286,8 @@ mod tests {
             (PictureFormat::WebP, webp(b"VP8X\0\0\0\0\0\0\0\0\xff\x03\0\x02\0\0"), Some((1024, 3))),
             (PictureFormat::WebP, webp(b"ALPH"), None),
         ] {
-            let found = format.header(&bytes).map(|header| (header.width, header.height));
-            assert_eq!(found, expected, "{format:?} {bytes:?}");
+            let entry = format.header(&bytes).map(|header| (header.width, header.height));
+            assert_eq!(entry, expected, "{format:?} {bytes:?}");
             for end in 0..bytes.len() {
                 // A cut one never panics.
                 let _ = format.header(&bytes[..end]);

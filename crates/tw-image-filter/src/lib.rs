@@ -435,8 +435,8 @@ impl ImageFilter {
             Err(TurnWait::TooLong) => {
                 return Err(refuse_for_now(r, format_args!("a picture waited too long to be changed")));
             }
-            Err(TurnWait::Gone(gone)) => {
-                r.log(Level::Info, format_args!("{gone}"));
+            Err(TurnWait::Gone(client_gone)) => {
+                r.log(Level::Info, format_args!("{client_gone}"));
                 return Err(Refused(499));
             }
         }
@@ -485,12 +485,12 @@ fn set_type(r: &mut Request, media_type: &'static str) {
 }
 
 /// The JSON of `image_filter size`.
-fn measured(r: &mut Request, found: Option<(PictureHeader, PictureFormat)>) -> Body {
+fn measured(r: &mut Request, entry: Option<(PictureHeader, PictureFormat)>) -> Body {
     r.response.reset(200);
     set_type(r, "application/json");
     refuse_ranges(r);
     let mut json = String::new();
-    let written = match found {
+    let result = match entry {
         Some((PictureHeader { width, height, .. }, format)) => write!(
             json,
             "{{ \"img\" : {{ \"width\": {width}, \"height\": {height}, \"type\": \"{}\" }} }}\r\n",
@@ -498,7 +498,7 @@ fn measured(r: &mut Request, found: Option<(PictureHeader, PictureFormat)>) -> B
         ),
         None => json.write_str("{}\r\n"),
     };
-    written.expect("writing to memory does not fail");
+    result.expect("writing to memory does not fail");
     Body::Bytes(json.into())
 }
 

@@ -126,9 +126,9 @@ impl Picture {
     pub(super) fn cropped(&self, width: u32, height: u32) -> Self {
         let new_width = self.width.min(width);
         let new_height = self.height.min(height);
-        let left = (self.width - new_width) / 2;
+        let remaining = (self.width - new_width) / 2;
         let top = (self.height - new_height) / 2;
-        let columns = left as usize * PIXEL_LEN..(left + new_width) as usize * PIXEL_LEN;
+        let columns = remaining as usize * PIXEL_LEN..(remaining + new_width) as usize * PIXEL_LEN;
         let rows = top as usize..(top + new_height) as usize;
         let pixels =
             rows.flat_map(|y| self.row(y).get(columns.clone()).unwrap_or_default()).copied().collect();

@@ -110,14 +110,14 @@ impl<P: Protocol> Settings<P> for Keyval {
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let mut zones: HashMap<Box<[u8]>, Arc<KeyvalZone>> = HashMap::new();
-        for written in raw.zones {
-            let name = written.zone.name.clone();
-            let span = written.span;
+        for raw_zone in raw.zones {
+            let name = raw_zone.zone.name.clone();
+            let span = raw_zone.span;
             if zones.contains_key(&name) {
                 let name = String::from_utf8_lossy(&name);
                 return Err(ConfError::new(format!("duplicate keyval zone \"{name}\"")).at(span));
             }
-            let zone = written.resolve(cx).map_err(|error| error.at(span))?;
+            let zone = raw_zone.resolve(cx).map_err(|error| error.at(span))?;
             zones.insert(name, zone);
         }
         for variable in raw.variables {
@@ -185,7 +185,7 @@ impl RawZone {
             Some(word) => Some(StateFile::claim(word, &name, cx)?),
             None => None,
         };
-        let fits = |known: &SharedPairs| known.size == size && known.kind == self.kind;
+        let fits = |shared_pairs: &SharedPairs| shared_pairs.size == size && shared_pairs.kind == self.kind;
         let pairs = cx.try_keep(&name, fits, || {
             let mut pairs = Pairs::new(self.kind, size);
             if let Some(state) = &state {
@@ -231,9 +231,9 @@ impl RawVariable {
             let mut text = s.scratch().take();
             text.clear();
             key.eval(s, &mut text);
-            let found = pairs.look_up(&text, out);
+            let value = pairs.look_up(&text, out);
             s.scratch().set(text);
-            found
+            value
         };
         tw_module_support::block::define(cx, &self.variable, SlotKind::Volatile(Arc::new(look_up)), None)
     }

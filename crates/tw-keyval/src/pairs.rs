@@ -156,9 +156,9 @@ impl Pairs {
         self.remove_expired(now);
         let mut used = self.used;
         for (key, change) in changes {
-            let known = self.by_key.get(key).map(|pair| (pair.cost(key), pair.is_alive(now)));
-            let before = known.map_or(0, |(cost, _)| cost);
-            let is_alive = known.is_some_and(|(_, is_alive)| is_alive);
+            let row = self.by_key.get(key).map(|pair| (pair.cost(key), pair.is_alive(now)));
+            let before = row.map_or(0, |(cost, _)| cost);
+            let is_alive = row.is_some_and(|(_, is_alive)| is_alive);
             let after = match change {
                 PairChange::Add(_) if is_alive => return Err(ChangeError::KeyExists),
                 PairChange::Add(pair) => {
@@ -196,7 +196,7 @@ impl Pairs {
         }
         let network = Network::parse(key).ok_or(ChangeError::InvalidKey)?.network;
         match self.networks.find(network) {
-            Some(known) if **known != *key => Err(ChangeError::KeyExists),
+            Some(name) if **name != *key => Err(ChangeError::KeyExists),
             _ => Ok(()),
         }
     }
@@ -218,8 +218,8 @@ impl Pairs {
         if let Some(time) = pair.expires {
             self.by_time.insert((time, key.clone()));
         }
-        if let (KeyKind::Network, Some(written)) = (self.kind, Network::parse(&key)) {
-            self.networks.insert(written.network, key.clone());
+        if let (KeyKind::Network, Some(network)) = (self.kind, Network::parse(&key)) {
+            self.networks.insert(network.network, key.clone());
         }
         self.used += pair.cost(&key);
         self.by_key.insert(key, pair);
@@ -228,8 +228,8 @@ impl Pairs {
     fn remove(&mut self, key: &[u8]) -> Option<Pair> {
         let (key, pair) = self.by_key.remove_entry(key)?;
         self.used -= pair.cost(&key);
-        if let (KeyKind::Network, Some(written)) = (self.kind, Network::parse(&key)) {
-            self.networks.remove(written.network);
+        if let (KeyKind::Network, Some(network)) = (self.kind, Network::parse(&key)) {
+            self.networks.remove(network.network);
         }
         if let Some(time) = pair.expires {
             self.by_time.remove(&(time, key));
@@ -315,14 +315,14 @@ mod tests {
         table
     }
 
-    fn found(table: &Pairs, text: &str, now: u64) -> Option<String> {
+    fn value_of(table: &Pairs, text: &str, now: u64) -> Option<String> {
         table.look_up(text.as_bytes(), now).map(|value| String::from_utf8(value.to_vec()).unwrap())
     }
 
     fn check(table: &Pairs, expected: &[(&str, &str)]) {
         for (text, value) in expected {
             let value = Some(*value).filter(|value| !value.is_empty()).map(str::to_owned);
-            assert_eq!(found(table, text, 0), value, "{text}");
+            assert_eq!(value_of(table, text, 0), value, "{text}");
         }
     }
 
@@ -412,16 +412,16 @@ mod tests {
     fn pairs_expire() {
         let mut table = Pairs::new(KeyKind::Prefix, 32 << 10);
         table.change(&[(key("a"), add("long", None)), (key("ab"), add("short", Some(100)))], 0).unwrap();
-        assert_eq!(found(&table, "abc", 99).as_deref(), Some("short"));
-        assert_eq!(found(&table, "abc", 100).as_deref(), Some("long"));
+        assert_eq!(value_of(&table, "abc", 99).as_deref(), Some("short"));
+        assert_eq!(value_of(&table, "abc", 100).as_deref(), Some("long"));
         let later = PairChange::Change { value: None, expires: Some(200) };
         assert_eq!(table.change(&[(key("ab"), later.clone())], 100), Err(ChangeError::NoKey));
         assert_eq!(table.len(), 1, "what has expired is removed by a change");
         table.change(&[(key("ab"), add("again", Some(300)))], 100).unwrap();
         table.change(&[(key("ab"), later)], 150).unwrap();
         assert_eq!(table.by_time.len(), 1);
-        assert_eq!(found(&table, "ab", 199).as_deref(), Some("again"));
-        assert_eq!(found(&table, "ab", 200).as_deref(), Some("long"));
+        assert_eq!(value_of(&table, "ab", 199).as_deref(), Some("again"));
+        assert_eq!(value_of(&table, "ab", 200).as_deref(), Some("long"));
         assert_eq!(table.part(None, 10, 200).len(), 1);
     }
 

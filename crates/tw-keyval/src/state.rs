@@ -26,14 +26,14 @@ pub(super) enum StateError {
 /// Appends a member with a pair to the text of a file. Expiry times stand in it.
 pub(super) fn write_member(key: &[u8], pair: &Pair, out: &mut Vec<u8>) {
     let value = String::from_utf8_lossy(&pair.value).into_owned();
-    let written = match pair.expires {
+    let written_pair = match pair.expires {
         None => WrittenPair::Text(value),
         Some(expires) => WrittenPair::Expiring { value, expires },
     };
     write_text(key, out);
     out.push(b':');
     // Such a value always can be written.
-    let _ = serde_json::to_writer(out, &written);
+    let _ = serde_json::to_writer(out, &written_pair);
 }
 
 /// Appends a text as a string of JSON.
@@ -46,9 +46,9 @@ pub(super) fn read(text: &[u8], pairs: &mut Pairs, now: u64) -> Result<(), State
     if text.trim_ascii().is_empty() {
         return Ok(());
     }
-    let written: BTreeMap<String, WrittenPair> =
+    let written_values: BTreeMap<String, WrittenPair> =
         serde_json::from_slice(text).map_err(|error| StateError::Malformed(error.to_string()))?;
-    for (key, pair) in written {
+    for (key, pair) in written_values {
         let pair = match pair {
             WrittenPair::Text(value) => Pair { value: value.into_bytes().into(), expires: None },
             WrittenPair::Expiring { expires, .. } if expires <= now => continue,

@@ -185,7 +185,7 @@ impl StateFile {
     ) -> Result<Arc<Self>, ConfError> {
         let path = cx.full_path_c(&word.bytes);
         let make = || Self { zone: zone.into(), path: path.clone(), writing: Mutex::new(()) };
-        let file = cx.keep(path.to_bytes(), |known: &Self| *known.zone == *zone, make);
+        let file = cx.keep(path.to_bytes(), |state_file: &Self| *state_file.zone == *zone, make);
         if *file.zone != *zone {
             let other = Text(&file.zone);
             let message = format!("state file \"{word}\" is already used in keyval zone \"{other}\"");

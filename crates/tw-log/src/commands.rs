@@ -76,14 +76,14 @@ impl WriterCommands {
 
     /// Wakes a sleeping writer, and a lingering one if `full`.
     pub(crate) fn lines_added(&self, full: bool) -> PushResult {
-        let seen = self.state.load(SeqCst);
-        match seen {
+        let state = self.state.load(SeqCst);
+        match state {
             CLOSED => return PushResult::Dropped,
             AWAKE => {}
             LINGERING if !full => {}
             // Only one of many threads wins the exchange and pays for the wake-up.
             _ => {
-                if self.state.compare_exchange(seen, AWAKE, SeqCst, SeqCst).is_ok() {
+                if self.state.compare_exchange(state, AWAKE, SeqCst, SeqCst).is_ok() {
                     self.unpark();
                 }
             }
@@ -120,11 +120,11 @@ impl WriterCommands {
         let mut pending = self.pending();
         // A writer that never began has nothing to write.
         while pending.closed.is_none() && pending.begun {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return CloseResult::Late;
             }
-            pending = self.closed.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
+            pending = self.closed.wait_timeout(pending, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
         pending.closed.unwrap_or(CloseResult::Written)
     }
@@ -167,11 +167,11 @@ impl WriterCommands {
     pub(crate) fn pause(&self, span: Duration) {
         let end = Instant::now() + span;
         while !self.has_pending() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return;
             }
-            thread::park_timeout(left);
+            thread::park_timeout(remaining);
         }
     }
 

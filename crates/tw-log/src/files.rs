@@ -100,7 +100,7 @@ impl Opened {
     /// Writes a batch of messages; `lost` learns what could not be written. Returns the bytes written.
     pub(crate) fn write(&mut self, messages: &[u8], mut lost: impl FnMut(LostLines)) -> u64 {
         let mut roots: HashMap<&[u8], Result<(), Errno>> = HashMap::new();
-        let mut written = 0;
+        let mut written_len = 0;
         for (first, texts) in by_file(messages) {
             let lines = texts.len() as u64;
             let is_there = *roots.entry(first.root).or_insert_with(|| test_directory(first.root));
@@ -108,7 +108,7 @@ impl Opened {
                 Err(errno) => (FailedOperation::Root, first.root, errno.into()),
                 Ok(()) => match self.write_file(&first, &texts) {
                     Ok(bytes) => {
-                        written += bytes;
+                        written_len += bytes;
                         continue;
                     }
                     Err((why, failure)) => (why, first.path, failure),
@@ -116,7 +116,7 @@ impl Opened {
             };
             lost(LostLines { lines, why, path: path.to_vec(), failure });
         }
-        written
+        written_len
     }
 
     fn write_file(
@@ -172,8 +172,12 @@ fn by_file(messages: &[u8]) -> Vec<(Line<'_>, Vec<&[u8]>)> {
 }
 
 fn test_directory(path: &[u8]) -> Result<(), Errno> {
-    let found = stat(path)?;
-    if FileType::from_raw_mode(found.st_mode) == FileType::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
+    let file_stat = stat(path)?;
+    if FileType::from_raw_mode(file_stat.st_mode) == FileType::Directory {
+        Ok(())
+    } else {
+        Err(Errno::NOTDIR)
+    }
 }
 
 fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, OpenFailure> {
@@ -276,7 +280,7 @@ impl Cache {
             let used = self.names.get(oldest.get()).map(|entry| entry.used);
             let idle = used.map(|used| now.duration_since(used));
             match idle.and_then(|idle| self.config.inactive.checked_sub(idle)) {
-                Some(left) if !left.is_zero() => return Some(left),
+                Some(remaining) if !remaining.is_zero() => return Some(remaining),
                 _ => {
                     let name = oldest.remove();
                     self.names.remove(&name);

@@ -104,10 +104,10 @@ impl Pool {
 
     fn take(&self) -> Option<Chunk> {
         for (index, word) in self.free.iter().enumerate() {
-            let mut seen = word.load(Acquire);
-            while seen != 0 {
-                let bit = seen.trailing_zeros();
-                match word.compare_exchange_weak(seen, seen & !(1 << bit), AcqRel, Acquire) {
+            let mut current = word.load(Acquire);
+            while current != 0 {
+                let bit = current.trailing_zeros();
+                match word.compare_exchange_weak(current, current & !(1 << bit), AcqRel, Acquire) {
                     Ok(_) => {
                         let slot = index * 64 + bit as usize;
                         // The lock is never contended, because this thread has cleared the bit.
@@ -115,7 +115,7 @@ impl Pool {
                         bytes.reserve_exact(self.chunk_size);
                         return Some(Chunk { slot, bytes });
                     }
-                    Err(now) => seen = now,
+                    Err(now) => current = now,
                 }
             }
         }
@@ -201,8 +201,8 @@ impl Ring {
         let last = side.chunks.len();
         let room = side.chunks.last().map_or(0, |chunk| size - chunk.bytes.len());
         let len = parts.iter().map(|part| part.len()).sum::<usize>() + head.len();
-        let wanted = len.saturating_sub(room).div_ceil(size);
-        for _ in 0..wanted {
+        let chunk_count = len.saturating_sub(room).div_ceil(size);
+        for _ in 0..chunk_count {
             let Some(chunk) = self.pool.take() else {
                 side.chunks.drain(last..).for_each(|chunk| self.pool.put(chunk));
                 return PushEffect::Full;
@@ -222,7 +222,7 @@ impl Ring {
             }
         }
         side.lines += 1;
-        if wanted == 0 { PushEffect::Appended } else { PushEffect::Grew }
+        if chunk_count == 0 { PushEffect::Appended } else { PushEffect::Grew }
     }
 
     /// Returns `true` if anything was appended since the last [`Ring::take`].
@@ -306,15 +306,15 @@ mod tests {
 
     #[test]
     fn sizes_are_whole_chunks_and_never_too_many() {
-        for (wanted, size, chunk_size) in [
+        for (chunk_count, size, chunk_size) in [
             (0, RING_SIZE_MIN, 4096),
             (RING_SIZE_DEFAULT, 1 << 20, 4096),
             (1_000_000, 999_424, 4096),
             (16 << 20, 16 << 20, 65_536),
             ((1 << 20) + 1, 128 * 8192, 8192),
         ] {
-            let ring = Ring::new(wanted);
-            assert_eq!((ring.size(), ring.pool.chunk_size), (size, chunk_size), "{wanted}");
+            let ring = Ring::new(chunk_count);
+            assert_eq!((ring.size(), ring.pool.chunk_size), (size, chunk_size), "{chunk_count}");
             assert!(ring.pool.slots.len() <= CHUNKS_MAX);
         }
     }

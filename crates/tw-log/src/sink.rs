@@ -56,7 +56,7 @@ pub struct Batch {
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Lines written.
-    pub written: Counter,
+    pub written_lines: Counter,
     /// Bytes written.
     pub written_bytes: Counter,
     /// Lines dropped: the ring was full, or the log could not be written before the end.
@@ -321,10 +321,10 @@ fn open_for_appending(path: &Path) -> io::Result<OwnedFd> {
 /// The standard output or error that `path` leads to. Plain files are opened: for an offset of their own, and again
 /// after they were rotated.
 fn standard_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
-    let found = fs::metadata(path).ok().filter(|found| !found.is_file())?;
+    let metadata = fs::metadata(path).ok().filter(|metadata| !metadata.is_file())?;
     let is_it = |stream: &BorrowedFd<'_>| {
         rustix::fs::fstat(stream)
-            .is_ok_and(|stream| (stream.st_dev, stream.st_ino) == (found.dev(), found.ino()))
+            .is_ok_and(|stream| (stream.st_dev, stream.st_ino) == (metadata.dev(), metadata.ino()))
     };
     let stdout = io::stdout();
     let stderr = io::stderr();

@@ -115,9 +115,9 @@ impl Sinks {
         let used = self.all();
         let ended = used.iter().map(|sink| sink.flush_and_close(deadline)).collect::<Vec<_>>();
         let leaving = self.lock().forget_unused();
-        let left = leaving.iter().map(|sink| sink.wait_closed(deadline)).collect::<Vec<_>>();
+        let close_results = leaving.iter().map(|sink| sink.wait_closed(deadline)).collect::<Vec<_>>();
         self.lock().leaving = leaving;
-        let is_late = ended.into_iter().chain(left).any(|closed| closed == CloseResult::Late);
+        let is_late = ended.into_iter().chain(close_results).any(|closed| closed == CloseResult::Late);
         if is_late { CloseResult::Late } else { CloseResult::Written }
     }
 

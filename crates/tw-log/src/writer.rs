@@ -85,7 +85,7 @@ pub(crate) struct Writer {
     /// The batch in another form: compressed, or in one piece.
     flat: Vec<u8>,
     /// Bytes of `flat`, or else of `batch`, that are already written.
-    written: usize,
+    written_len: usize,
     /// Lines of the batch that are done with, and those of them that are lost.
     done: u64,
     lost: u64,
@@ -127,7 +127,7 @@ impl Writer {
             output,
             batch: TakenLines::default(),
             flat: Vec::new(),
-            written: 0,
+            written_len: 0,
             done: 0,
             lost: 0,
             last: 0,
@@ -165,7 +165,7 @@ impl Writer {
         shared.commands.set_closed();
         // Lines that came too late for the last batch are counted as dropped.
         shared.ring.take(&mut self.batch);
-        shared.counts.written.add(self.done - self.lost);
+        shared.counts.written_lines.add(self.done - self.lost);
         shared.counts.dropped.add(self.batch.lines - self.done + self.lost);
         shared.commands.report_closed(closed);
     }
@@ -181,16 +181,16 @@ impl Writer {
         if let Some(batch) = config.batch {
             self.sleep();
             let deadline = batch.flush.map(|flush| Instant::now() + flush);
-            let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let remaining = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             // A wake-up may be left over from an earlier line, so the conditions are checked again.
             while ring.is_pending()
                 && !self.shared.is_batch_full()
                 && !commands.has_pending()
-                && left() != Some(Duration::ZERO)
+                && remaining() != Some(Duration::ZERO)
                 && !shared.urgent.swap(false, SeqCst)
             {
                 let is_due = || shared.is_batch_full() || shared.urgent.load(SeqCst);
-                commands.sleep(SleepState::Linger, left(), is_due);
+                commands.sleep(SleepState::Linger, remaining(), is_due);
             }
         } else if idle || self.burst < BURST || self.is_prompt() {
             let since = Instant::now();
@@ -232,7 +232,7 @@ impl Writer {
 
     /// The batch is over.
     fn finish(&mut self) -> Wrote {
-        self.shared.counts.written.add(self.batch.lines - self.lost);
+        self.shared.counts.written_lines.add(self.batch.lines - self.lost);
         self.shared.counts.dropped.add(self.lost);
         // Lines lost by a failure were reported with the failure.
         self.dropped_known += self.lost;
@@ -242,7 +242,7 @@ impl Writer {
         if self.flat.capacity() > FLAT_KEEP {
             self.flat = Vec::new();
         }
-        (self.written, self.done, self.lost) = (0, 0, 0);
+        (self.written_len, self.done, self.lost) = (0, 0, 0);
         Wrote::All
     }
 
@@ -268,7 +268,7 @@ impl Writer {
             }
             match writev(file, &parts) {
                 Ok(n) => {
-                    self.written += n;
+                    self.written_len += n;
                     self.shared.counts.written_bytes.add(n as u64);
                 }
                 Err(Errno::INTR) => {}
@@ -291,10 +291,10 @@ impl Writer {
     /// The rest of the batch, as far as one call takes it.
     fn parts(&self) -> Vec<IoSlice<'_>> {
         if !self.flat.is_empty() {
-            let rest = &self.flat[self.written..];
+            let rest = &self.flat[self.written_len..];
             return if rest.is_empty() { Vec::new() } else { vec![IoSlice::new(rest)] };
         }
-        let mut skip = self.written;
+        let mut skip = self.written_len;
         let mut parts = Vec::with_capacity(self.batch.chunks.len().min(PARTS_MAX));
         for chunk in &self.batch.chunks {
             let bytes = chunk.bytes();
@@ -318,7 +318,7 @@ impl Writer {
     /// Sends every message of the batch. One that fails is lost; a server that does not take any now is waited for.
     fn send(&mut self) -> Wrote {
         self.flatten();
-        while let Some(message) = frame::at(&self.flat, self.written) {
+        while let Some(message) = frame::at(&self.flat, self.written_len) {
             let Output::Syslog(server) = &mut self.output else { break };
             let len = message.len();
             match server.send(message) {
@@ -339,7 +339,7 @@ impl Writer {
                 }
             }
             self.done += 1;
-            self.written += frame::HEAD + len;
+            self.written_len += frame::HEAD + len;
         }
         self.finish()
     }
@@ -424,7 +424,7 @@ impl Writer {
                 self.output = Output::Stream(file);
                 if !self.flat.is_empty() {
                     // Half a member of a gzip file is worth nothing.
-                    self.written = 0;
+                    self.written_len = 0;
                 }
             }
             Err(error) => {

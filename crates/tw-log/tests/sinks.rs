@@ -86,7 +86,7 @@ fn lines_reach_the_file_in_order() {
         expected += &line;
     }
     expect_text(&path, &expected);
-    assert!(until(TIMEOUT, || sink.counts().written.value() == 2000));
+    assert!(until(TIMEOUT, || sink.counts().written_lines.value() == 2000));
     assert_eq!(sink.counts().written_bytes.value() + 7, expected.len() as u64);
     assert_eq!(sink.counts().dropped.value(), 0);
 }
@@ -146,7 +146,7 @@ fn every_line_of_a_quiet_log_wakes_the_writer() {
     for n in 1..=500 {
         let deadline = soon();
         assert_eq!(sink.push(b"line\n"), PushResult::Queued);
-        while sink.counts().written.value() < n {
+        while sink.counts().written_lines.value() < n {
             assert!(Instant::now() < deadline, "line {n} waits");
             thread::yield_now();
         }
@@ -260,7 +260,7 @@ fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
     let mut read = Vec::new();
     assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
-        sink.counts().written.value() == queued
+        sink.counts().written_lines.value() == queued
     }));
     read_some(&mut reader, &mut read);
     let lines: Vec<&str> = str::from_utf8(&read).unwrap().lines().collect();
@@ -296,7 +296,7 @@ fn descriptor_that_is_not_ready_is_polled() {
     let mut read = Vec::new();
     assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
-        sink.counts().written.value() == queued
+        sink.counts().written_lines.value() == queued
     }));
     assert_eq!(sink.counts().failed.value(), 0);
     let _ = fill(&sink);
@@ -463,7 +463,7 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
         drop(server);
         fs::remove_file(&path).unwrap();
     }
-    assert!(until(TIMEOUT, || sink.counts().written.value() == 4));
+    assert!(until(TIMEOUT, || sink.counts().written_lines.value() == 4));
     assert_eq!(sink.counts().dropped.value(), 2);
     assert!(!text(&errors).contains("could not keep up"));
 }
@@ -502,7 +502,7 @@ fn hanging_syslog_server_blocks_no_logging() {
     let _ = fill(&sink);
     assert_eq!(sinks.flush_and_close(Instant::now() + TIMEOUT), CloseResult::Late);
     let counts = sink.counts();
-    assert!(counts.written.value() > 0 && counts.dropped.value() > 0);
+    assert!(counts.written_lines.value() > 0 && counts.dropped.value() > 0);
     drop(server);
 }
 
@@ -532,7 +532,7 @@ fn compressed_batches_are_one_text() {
     let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
     for n in 0..3 {
         assert_eq!(sink.push(format!("line {n}\n").as_bytes()), PushResult::Queued);
-        assert!(until(TIMEOUT, || sink.counts().written.value() == n + 1));
+        assert!(until(TIMEOUT, || sink.counts().written_lines.value() == n + 1));
     }
     let file = fs::read(&path).unwrap();
     let mut unpacked = Vec::new();
@@ -574,7 +574,7 @@ fn lines_go_to_the_files_they_name() {
         for (file, line) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {
             assert_eq!(push(file, line.as_bytes()), PushResult::Queued);
         }
-        assert!(until(TIMEOUT, || sink.counts().written.value() == 3));
+        assert!(until(TIMEOUT, || sink.counts().written_lines.value() == 3));
         expect_text(&dir.join(format!("{name}-b")), "2\n");
         expect_text(&dir.join(format!("{name}-a")), "1\n3\n");
         // A rotation: an open file is left.

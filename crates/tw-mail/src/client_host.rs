@@ -49,7 +49,7 @@ async fn look_up(s: &MailSession, address: IpAddr) -> Result<Vec<u8>, &'static [
         s.log(Level::Error, format_args!("\"{}\" could not be resolved ({error})", Text(name)));
         word(&error)
     })?;
-    match addresses.iter().any(|known| known == address) {
+    match addresses.iter().any(|ip| ip == address) {
         true => Ok(name.to_vec()),
         false => Err(UNAVAILABLE),
     }

@@ -146,7 +146,7 @@ pub(crate) struct ServerHealthCheck {
 
 /// The health checks of a configuration. Servers that inherit a check and ask the same auth server make it once.
 pub(crate) fn health_checks(servers: &[Server]) -> Box<[HealthCheckGroup]> {
-    let mut known: Vec<(&Arc<HealthCheck>, &AuthTarget)> = Vec::new();
+    let mut known_values: Vec<(&Arc<HealthCheck>, &AuthTarget)> = Vec::new();
     let mut checks = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let (Some(check), Some(target)) = (&server.plan.health_check, &server.auth_http.target) else {
@@ -157,10 +157,10 @@ pub(crate) fn health_checks(servers: &[Server]) -> Box<[HealthCheckGroup]> {
                 Arc::ptr_eq(&to.group, &target.group) && to.is_secured == target.is_secured;
             Arc::ptr_eq(other, check) && has_same_servers
         };
-        if known.iter().any(is_same) {
+        if known_values.iter().any(is_same) {
             continue;
         }
-        known.push((check, target));
+        known_values.push((check, target));
         let located = ServerHealthCheck { server: ServerId(at as u32), check: check.clone() };
         checks.push((target.group.clone(), located));
     }

@@ -38,8 +38,8 @@ pub struct Line {
 pub fn explain(generation: &Generation, session: &MailToExplain) -> Result<Vec<Line>, String> {
     let listening = &generation.config.listening;
     let addresses = listening.addresses();
-    let found = find_destination(addresses.clone(), &session.host, session.port);
-    let address = found.and_then(|at| addresses.clone().nth(at));
+    let position = find_destination(addresses.clone(), &session.host, session.port);
+    let address = position.and_then(|at| addresses.clone().nth(at));
     let Some(group) = address.and_then(|address| listening.find(address)) else {
         return Err(no_destination(addresses, session.port));
     };

@@ -121,15 +121,15 @@ struct Failures {
 impl FailedLogins {
     /// Counts one, and returns the number.
     fn count(&self, addr: IpAddr, now: Instant) -> u32 {
-        let mut known = self.0.lock();
-        if known.len() >= ADDRESSES_MAX && !known.contains_key(&addr) {
-            known.retain(|_, failures| now.saturating_duration_since(failures.last) < MEMORY);
-            let oldest = known.iter().min_by_key(|(_, failures)| failures.last).map(|(addr, _)| *addr);
-            if let Some(oldest) = oldest.filter(|_| known.len() >= ADDRESSES_MAX) {
-                known.remove(&oldest);
+        let mut known_values = self.0.lock();
+        if known_values.len() >= ADDRESSES_MAX && !known_values.contains_key(&addr) {
+            known_values.retain(|_, failures| now.saturating_duration_since(failures.last) < MEMORY);
+            let oldest = known_values.iter().min_by_key(|(_, failures)| failures.last).map(|(addr, _)| *addr);
+            if let Some(oldest) = oldest.filter(|_| known_values.len() >= ADDRESSES_MAX) {
+                known_values.remove(&oldest);
             }
         }
-        let failures = known.entry(addr).or_insert(Failures { count: 0, last: now });
+        let failures = known_values.entry(addr).or_insert(Failures { count: 0, last: now });
         if now.saturating_duration_since(failures.last) >= MEMORY {
             failures.count = 0;
         }

@@ -79,14 +79,14 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     if let Some(transport) = &s.transport {
         transport.socket().set_nodelay();
     }
-    let gone = |s: &mut MailSession, failure: ClientFailure| {
+    let end = |s: &mut MailSession, failure: ClientFailure| {
         s.log_failure(&failure);
         failure.status()
     };
     if client.is_tls
         && let Err(failure) = handshake::run(s, std::mem::take(&mut early)).await
     {
-        return Err(gone(s, failure));
+        return Err(end(s, failure));
     }
     let mut input = Input::new(server.dialogue.buffer_size.max(INPUT_MIN).max(early.len()));
     input.push(&early);
@@ -95,7 +95,7 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
     }
     s.action.set("sending client greeting line");
     if let Err(failure) = greet(s, &mut input).await {
-        return Err(gone(s, failure));
+        return Err(end(s, failure));
     }
     let mut dialogue = Dialogue::new(server.protocol);
     let mut until = deadline(server.settings.timeout);
@@ -105,7 +105,7 @@ async fn until_logged_in(s: &mut MailSession) -> Result<Box<LoggedIn>, SessionSt
             Ok(Conversation::Login) => {}
             Ok(Conversation::Closed) => return Err(SessionStatus::Left),
             Ok(Conversation::Invalid) => return Err(SessionStatus::Invalid),
-            Err(failure) => return Err(gone(s, failure)),
+            Err(failure) => return Err(end(s, failure)),
         }
         s.user = s.login.user.bytes().into();
         s.method = Some(s.login.method);
@@ -328,10 +328,11 @@ async fn receive(s: &mut MailSession, input: &mut Input, until: Instant) -> Resu
                 Err(_) => return Err(ClientFailure::Closed),
             }
         }
-        let left = until.saturating_duration_since(tw_rt::clock::now());
+        let remaining = until.saturating_duration_since(tw_rt::clock::now());
         let client = s.client.clone();
         let ready =
-            ready_or_evicted(client.evictable(), &s.deadline, left, |cx| transport.poll_readable(cx)).await;
+            ready_or_evicted(client.evictable(), &s.deadline, remaining, |cx| transport.poll_readable(cx))
+                .await;
         match ready {
             Ok(()) => {}
             Err(WaitError::Timeout) => return Err(ClientFailure::Timeout),

@@ -68,7 +68,7 @@ pub struct MailSession {
     open: Option<OpenSession>,
     local: OnceCell<Addr>,
     bindings: Bindings,
-    held: Vec<Rc<dyn Any>>,
+    kept_objects: Vec<Rc<dyn Any>>,
 }
 
 /// Counts a session as open while it lives.
@@ -143,7 +143,7 @@ impl MailSession {
             login_delay: Duration::ZERO,
             local: OnceCell::new(),
             bindings: Bindings::default(),
-            held: Vec::new(),
+            kept_objects: Vec::new(),
         }
     }
 
@@ -259,7 +259,7 @@ impl MailSession {
     /// Forgets the values of variables and all that handlers hold for the session.
     pub(crate) fn forget_values(&mut self) {
         self.bindings.clear();
-        self.held.clear();
+        self.kept_objects.clear();
     }
 
     /// Has the login wait, at least for this time.
@@ -327,8 +327,8 @@ impl Session for MailSession {
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
-        self.held.retain(|held| !held.is::<T>());
-        self.held.push(value);
+        self.kept_objects.retain(|object| !object.is::<T>());
+        self.kept_objects.push(value);
     }
 }
 

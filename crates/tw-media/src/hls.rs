@@ -192,7 +192,7 @@ impl Handler for Hls {
 }
 
 /// Result of looking at a movie.
-enum Found {
+enum MovieState {
     Playlist(Vec<u8>),
     Segment(Arc<MediaTracks>, Box<FragmentParts>),
     /// The fragment or playlist has no samples.
@@ -208,17 +208,17 @@ impl Hls {
         if file.meta().kind != FileKind::File {
             return Outcome::Pass;
         }
-        let found = match self.find(r, form, &file).await {
-            Ok(found) => found,
+        let movie_state = match self.find(r, form, &file).await {
+            Ok(movie_state) => movie_state,
             Err(failure) => return failure.outcome(r, &path, DIRECTIVE_OF_MOOV),
         };
-        let body = match found {
-            Found::Playlist(text) => Body::Bytes(text.into()),
-            Found::Segment(media, parts) => {
+        let body = match movie_state {
+            MovieState::Playlist(text) => Body::Bytes(text.into()),
+            MovieState::Segment(media, parts) => {
                 let sample_max = self.buffers.count.saturating_mul(self.buffers.size);
                 Body::Pull(Box::new(Segment::new(file.clone(), media, *parts, sample_max)))
             }
-            Found::Nothing => {
+            MovieState::Nothing => {
                 let shown = Text(path.to_bytes());
                 r.log(Level::Error, format_args!("no data between start time and end time in \"{shown}\""));
                 return Outcome::Status(404);
@@ -235,7 +235,7 @@ impl Hls {
     }
 
     /// Makes what is asked for of a movie.
-    async fn find(&self, r: &mut Request, form: Form, file: &Rc<OpenFile>) -> Result<Found, Failure> {
+    async fn find(&self, r: &mut Request, form: Form, file: &Rc<OpenFile>) -> Result<MovieState, Failure> {
         let media = self.movie(r, file).await?;
         let len = media.movie.size();
         let time = |name: &[u8]| target::arg(&r.uri.args, name).and_then(milliseconds);
@@ -244,7 +244,7 @@ impl Hls {
         if form == Form::Segment {
             let find = move || {
                 let parts = FragmentParts::find(&media, start_ms, end_ms.unwrap_or(u64::MAX))?;
-                Ok(parts.map_or(Found::Nothing, |parts| Found::Segment(media, Box::new(parts))))
+                Ok(parts.map_or(MovieState::Nothing, |parts| MovieState::Segment(media, Box::new(parts))))
             };
             return by_length(r, len, find).await?.map_err(Failure::Fault);
         }
@@ -256,9 +256,9 @@ impl Hls {
         let make = move || {
             let bounds = playlist::bounds(&media, &range)?;
             Ok(if bounds.is_empty() {
-                Found::Nothing
+                MovieState::Nothing
             } else {
-                Found::Playlist(playlist::text(&bounds, &name, &args, range.offset_ms))
+                MovieState::Playlist(playlist::text(&bounds, &name, &args, range.offset_ms))
             })
         };
         by_length(r, len, make).await?.map_err(Failure::Fault)
@@ -270,8 +270,8 @@ impl Hls {
         if let Some(shared) = shared_movies::find(file).filter(|shared| shared.movie.size() <= moov_max) {
             return Ok(shared);
         }
-        let found = reader::find_boxes(r, file, WantedBoxes::Moov, moov_max).await?;
-        let moov = reader::read_moov(r, file, found.and_then(|found| found.moov)).await?;
+        let boxes = reader::find_boxes(r, file, WantedBoxes::Moov, moov_max).await?;
+        let moov = reader::read_moov(r, file, boxes.and_then(|boxes| boxes.moov)).await?;
         let media = Arc::new(by_length(r, moov.len(), move || MediaTracks::parse(moov)).await??);
         shared_movies::share(file, &media);
         Ok(media)

@@ -168,14 +168,14 @@ impl Mp4 {
 
     /// Cuts the part; `None` if the file can be sent unchanged.
     async fn cut(&self, r: &mut Request, file: &Rc<OpenFile>, part: Part) -> Result<Option<Piece>, Failure> {
-        let wanted = WantedBoxes::Part { is_whole: part.start_ms == 0 && part.length_ms == 0 };
+        let boxes = WantedBoxes::Part { is_whole: part.start_ms == 0 && part.length_ms == 0 };
         let moov_max = self.buffer_size.max(self.max_buffer_size);
-        let Some(found) = reader::find_boxes(r, file, wanted, moov_max).await? else { return Ok(None) };
-        let moov = reader::read_moov(r, file, found.moov).await?;
+        let Some(found_boxes) = reader::find_boxes(r, file, boxes, moov_max).await? else { return Ok(None) };
+        let moov = reader::read_moov(r, file, found_boxes.moov).await?;
         let around = FileLayout {
             file_size: file.meta().size,
-            ftyp: found.ftyp,
-            mdat_end: found.mdat.map(|mdat| mdat.end),
+            ftyp: found_boxes.ftyp,
+            mdat_end: found_boxes.mdat.map(|mdat| mdat.end),
         };
         let piece = by_length(r, moov.len(), move || movie::cut(moov, &around, &part)).await?;
         Ok(Some(piece?))

@@ -55,10 +55,10 @@ fn read_address(text: &[u8]) -> Option<IpAddr> {
 
 /// Reads a network of a directive. Bits behind its prefix are worth a warning.
 pub fn read_network(line: &Node, text: &Word, cx: &mut Cx<'_>) -> Result<Network, ConfError> {
-    let written =
+    let network =
         Network::parse(&text.bytes).ok_or_else(|| line.fail(format!("invalid network \"{text}\"")))?;
-    if written.has_low_bits {
+    if network.has_low_bits {
         cx.warn(line.span, format!("low address bits of {text} are meaningless"));
     }
-    Ok(written.network)
+    Ok(network.network)
 }

@@ -112,7 +112,7 @@ pub enum CachedFileError {
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
 pub struct CachedFiles<T: 'static> {
     format: &'static CachedFormat<T>,
-    known: FatalMutex<ZoneTable<Arc<Version<T>>>>,
+    versions: FatalMutex<ZoneTable<Arc<Version<T>>>>,
 }
 
 struct Version<T> {
@@ -123,7 +123,7 @@ struct Version<T> {
 impl<T: Send + Sync> CachedFiles<T> {
     /// No files yet.
     pub fn new(format: &'static CachedFormat<T>) -> Self {
-        Self { format, known: FatalMutex::new(ZoneTable::new(format.kept_size_max)) }
+        Self { format, versions: FatalMutex::new(ZoneTable::new(format.kept_size_max)) }
     }
 
     /// Content of a file, if it is cached and its version can be checked without waiting.
@@ -166,7 +166,7 @@ impl<T: Send + Sync> CachedFiles<T> {
     }
 
     fn find(&self, path: &CStr, meta: &FileMeta) -> Option<Arc<T>> {
-        let mut table = self.known.lock();
+        let mut table = self.versions.lock();
         let id = table.find(path.to_bytes())?;
         table.touch(id);
         let version = table.get(id);
@@ -175,7 +175,7 @@ impl<T: Send + Sync> CachedFiles<T> {
 
     /// Caches a version in place of an older one; least recently used files make room.
     fn keep(&self, path: &CStr, version: Version<T>, cost: u64) {
-        let mut table = self.known.lock();
+        let mut table = self.versions.lock();
         if let Some(id) = table.find(path.to_bytes()) {
             table.remove(id);
         }

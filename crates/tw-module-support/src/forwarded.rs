@@ -40,27 +40,27 @@ pub fn forwarded<'a>(
     chain: ProxyChain,
     trusts: impl Fn(&Addr) -> bool,
 ) -> Option<SocketAddr> {
-    let mut found = None;
+    let mut address = None;
     for line in lines.into_iter().rev() {
-        let walk = follow(line, client, &mut found, chain, &trusts);
+        let walk = follow(line, client, &mut address, chain, &trusts);
         if chain == ProxyChain::Last || walk != Walk::Through {
             break;
         }
     }
-    found
+    address
 }
 
 fn follow(
     line: &[u8],
     client: &Addr,
-    found: &mut Option<SocketAddr>,
+    address: &mut Option<SocketAddr>,
     chain: ProxyChain,
     trusts: impl Fn(&Addr) -> bool,
 ) -> Walk {
     let mut walk = Walk::Refused;
     let mut rest = line;
     loop {
-        let is_trusted = match *found {
+        let is_trusted = match *address {
             Some(addr) => trusts(&Addr::Inet(addr)),
             None => trusts(client),
         };
@@ -69,7 +69,7 @@ fn follow(
         }
         let start = rest.iter().rposition(|byte| matches!(byte, b' ' | b',')).map_or(0, |at| at + 1);
         match endpoint(&rest[start..]) {
-            Some(addr) if is_trusted => *found = Some(addr),
+            Some(addr) if is_trusted => *address = Some(addr),
             _ => return walk,
         }
         if chain == ProxyChain::Last || start == 0 {
@@ -149,8 +149,8 @@ mod tests {
         ];
         for (client, chain, lines, expected) in table {
             let lines = lines.iter().map(|line| line.as_bytes());
-            let found = forwarded(&from(client), lines, chain, trusts);
-            assert_eq!(found.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
+            let address = forwarded(&from(client), lines, chain, trusts);
+            assert_eq!(address.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
         }
     }
 
@@ -208,8 +208,8 @@ mod tests {
         ] {
             for (chain, expected) in [(ProxyChain::Last, once), (ProxyChain::Recursive, recursive)] {
                 let lines = lines.iter().map(|line| line.as_bytes());
-                let found = forwarded(&peer(from), lines, chain, trusts);
-                assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{expected:?} {chain:?}");
+                let address = forwarded(&peer(from), lines, chain, trusts);
+                assert_eq!(address, expected.map(|text| text.parse().unwrap()), "{expected:?} {chain:?}");
             }
         }
         assert_eq!(forwarded(&Addr::Unix(None), [&b"1.1.1.1"[..]], ProxyChain::Recursive, trusts), None);

@@ -55,7 +55,7 @@ impl RawValues {
         &mut self,
         line: &'n Node,
         name: &str,
-        known: &mut KnownValues<'n>,
+        value_numbers: &mut KnownValues<'n>,
     ) -> Result<Option<(&'n [u8], u32)>, ConfError> {
         refuse_block(line)?;
         let value = match line.args.as_slice() {
@@ -66,7 +66,7 @@ impl RawValues {
             [value] => value,
             _ => return Err(line.fail(format!("invalid number of the {name} parameters"))),
         };
-        let number = *known.entry(&value.bytes).or_insert_with(|| {
+        let number = *value_numbers.entry(&value.bytes).or_insert_with(|| {
             self.list.push((value.bytes.clone(), value.span));
             self.list.len() as u32 - 1
         });
@@ -119,9 +119,9 @@ impl RawValues {
 }
 
 impl<S: Session> Values<S> {
-    /// Appends the value with the number `found`, or the default.
-    pub fn push(&self, s: &S, found: Option<u32>, out: &mut Vec<u8>) {
-        match found.or(self.default).and_then(|at| self.texts.get(at as usize)) {
+    /// Appends the value with the number `value`, or the default.
+    pub fn push(&self, s: &S, value: Option<u32>, out: &mut Vec<u8>) {
+        match value.or(self.default).and_then(|at| self.texts.get(at as usize)) {
             Some(Text::Constant(text)) => out.extend_from_slice(text),
             Some(Text::Template(template)) => template.eval(s, out),
             None => {}

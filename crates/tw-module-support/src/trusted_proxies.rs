@@ -26,17 +26,17 @@ impl TrustedProxies {
         let word = node.arg(0)?;
         if word.is("unix:") {
             self.unix = true;
-        } else if let Some(written) = Network::parse(&word.bytes) {
-            if written.has_low_bits {
+        } else if let Some(network) = Network::parse(&word.bytes) {
+            if network.has_low_bits {
                 cx.warn(word.span, format!("low address bits of {word} are meaningless"));
             }
-            self.networks.push(written.network);
+            self.networks.push(network.network);
         } else {
             let name = word.as_str().filter(|name| !name.is_empty());
-            let found = name.and_then(|name| (name, 0).to_socket_addrs().ok());
-            let found =
-                found.ok_or_else(|| node.fail(format!("host not found in set_real_ip_from \"{word}\"")))?;
-            self.networks.extend(found.map(|addr| Network::new(addr.ip(), u8::MAX)));
+            let address = name.and_then(|name| (name, 0).to_socket_addrs().ok());
+            let address =
+                address.ok_or_else(|| node.fail(format!("host not found in set_real_ip_from \"{word}\"")))?;
+            self.networks.extend(address.map(|addr| Network::new(addr.ip(), u8::MAX)));
         }
         Ok(())
     }

@@ -128,7 +128,7 @@ impl State {
         }
         let (turn, receiver) = oneshot::channel();
         let waiter = Waiter { id, turn };
-        match self.clients.iter_mut().find(|(known, _)| *known == client) {
+        match self.clients.iter_mut().find(|(client_key, _)| *client_key == client) {
             Some((_, waiters)) if waiters.len() == limits.waiting_of_client => return Err(QueueFull),
             Some((_, waiters)) => waiters.push_back(waiter),
             None => self.clients.push_back((client, VecDeque::from([waiter]))),
@@ -139,7 +139,9 @@ impl State {
 
     /// Takes one that waits out of the line; `false` if it has had its turn.
     fn leave(&mut self, client: ClientKey, id: u64) -> bool {
-        let Some(at) = self.clients.iter().position(|(known, _)| *known == client) else { return false };
+        let Some(at) = self.clients.iter().position(|(client_key, _)| *client_key == client) else {
+            return false;
+        };
         let waiters = &mut self.clients[at].1;
         let before = waiters.len();
         waiters.retain(|waiter| waiter.id != id);
@@ -199,7 +201,7 @@ pub async fn wait_for_turn(r: &Request, ticket: &mut TurnTicket, limit: Duration
         Poll::Ready(()) => Poll::Ready(Ok(())),
         Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
             Ok(()) => Err(TurnWait::TooLong),
-            Err(gone) => Err(TurnWait::Gone(gone)),
+            Err(client_gone) => Err(TurnWait::Gone(client_gone)),
         }),
     })
     .await

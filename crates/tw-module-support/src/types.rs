@@ -62,7 +62,9 @@ impl Types {
         let name = head.content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
         // DIFF(nginx): the two names of JavaScript are one.
         let is_script = is_javascript(name);
-        types.iter().any(|known| name.eq_ignore_ascii_case(known) || is_script && is_javascript(known))
+        types
+            .iter()
+            .any(|candidate| name.eq_ignore_ascii_case(candidate) || is_script && is_javascript(candidate))
     }
 }
 

@@ -81,7 +81,7 @@ pub fn claim<P: Protocol>(
     module: &'static str,
 ) -> Result<(), ConfError> {
     let owner = || Owner { protocol: P::NAME, module };
-    if *cx.keep(name, |known: &Owner| *known == owner(), owner) == owner() {
+    if *cx.keep(name, |known_owner: &Owner| *known_owner == owner(), owner) == owner() {
         return Ok(());
     }
     let name = Text(name);
@@ -114,7 +114,7 @@ pub struct ZoneMessages {
     pub keyed: &'static str,
 }
 
-/// Takes a zone declared with this key into use, new or from an earlier configuration; `known` is an earlier
+/// Takes a zone declared with this key into use, new or from an earlier configuration; `previous` is an earlier
 /// declaration of its name in this configuration.
 ///
 /// # Errors
@@ -123,20 +123,20 @@ pub fn declare<P: Protocol, T: ZoneCounters>(
     cx: &mut Resolve<'_, P>,
     words: &ZoneMessages,
     key: &Word,
-    written: &ZoneParameter,
+    zone_parameter: &ZoneParameter,
     span: Span,
-    known: Option<&T>,
+    previous: Option<&T>,
     make: impl FnOnce(Zone<T::Value>) -> T,
 ) -> Result<(Template<P::Session>, Arc<T>), ConfError> {
-    let ZoneParameter { name, size } = written;
+    let ZoneParameter { name, size } = zone_parameter;
     claim(cx, name, words.owner).map_err(|error| error.at(span))?;
-    if let Some(known) = known {
-        let known = known.zone();
-        let message = declared_twice(words.directive, name, [known.size, *size], &known.key);
+    if let Some(previous) = previous {
+        let zone = previous.zone();
+        let message = declared_twice(words.directive, name, [zone.size, *size], &zone.key);
         return Err(ConfError::new(message).at(span));
     }
     let template = cx.template(key)?;
-    let fits = |known: &T| known.zone().size == *size;
+    let fits = |previous: &T| previous.zone().size == *size;
     let counted = cx.keep(name, fits, || make(Zone::new(name, *size, &key.lossy())));
     let before = &counted.zone().key;
     if **before != *key.lossy() {
@@ -190,7 +190,7 @@ pub struct RawLimit<V> {
 impl<V> RawLimit<V> {
     /// Refuses a second limit by a zone in one block.
     pub fn refuse_duplicate(limits: &Setting<Vec<Self>>, zone: &[u8], node: &Node) -> Result<(), ConfError> {
-        if limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
+        if limits.get().is_some_and(|limits| limits.iter().any(|limit| *limit.zone == *zone)) {
             Err(node.error("is duplicate"))
         } else {
             Ok(())

@@ -152,8 +152,8 @@ fn every_gateway_has_the_directives_of_nginx() {
 fn shared_directives_are_equal_in_all_gateways() {
     let all = tw_server::load::all_directives(tw_modules::MODULES);
     let of = |prefix: &str, name: &str| {
-        let found = all.iter().find(|(_, info)| info.name.strip_prefix(prefix) == Some(name));
-        found.map(|(_, info)| (info.contexts, info.args, info.default, info.doc))
+        let entry = all.iter().find(|(_, info)| info.name.strip_prefix(prefix) == Some(name));
+        entry.map(|(_, info)| (info.contexts, info.args, info.default, info.doc))
     };
     // Words, names and places differ with the prefix.
     let differs = |name: &str| matches!(name, "pass" | "next_upstream" | "cache_use_stale" | "ssl_name");

@@ -155,8 +155,8 @@ fn name(host: &str) -> Result<Vec<IpAddr>, AddressError> {
     if let Ok(host) = host.parse::<Ipv4Addr>() {
         return Ok(vec![host.into()]);
     }
-    let found = (host, 0).to_socket_addrs().map_err(|_| AddressError::HostNotFound)?;
-    Ok(found.map(|addr| addr.ip()).collect())
+    let address = (host, 0).to_socket_addrs().map_err(|_| AddressError::HostNotFound)?;
+    Ok(address.map(|addr| addr.ip()).collect())
 }
 
 /// Returns true if a text without a colon means ports and not a host: `80`, `8000-8005`, but not `web-1`.

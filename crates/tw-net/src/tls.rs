@@ -44,7 +44,7 @@ pub struct TlsStream {
 struct State {
     session: Connection,
     /// Bytes that the session took and the caller will give once more: 1 while records of what it gave wait for the socket.
-    held: usize,
+    repeated_len: usize,
     /// Bytes encrypted at once.
     window: usize,
     /// Early data (RFC 8446, section 2.3), if the handshake still goes on.
@@ -65,7 +65,10 @@ impl TlsStream {
     pub fn new(socket: Socket, mut session: Connection) -> Self {
         // Bounded here.
         session.set_buffer_limit(None);
-        Self { socket, state: RefCell::new(State { session, held: 0, window: WRITE_MAX, early: None }) }
+        Self {
+            socket,
+            state: RefCell::new(State { session, repeated_len: 0, window: WRITE_MAX, early: None }),
+        }
     }
 
     /// Makes the transport while the handshake goes on, for a client with early data. `goes_on` is set to false at the end of the
@@ -136,14 +139,14 @@ impl TlsStream {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        let mut done = std::mem::take(&mut state.held).min(len);
+        let mut done = std::mem::take(&mut state.repeated_len).min(len);
         while done < len {
             let (from, parts) = window(parts, done, state.window);
             done += state.session.writer().write_vectored(&from[..parts])?;
             if state.flush(&self.socket)? == Records::Waiting {
-                state.held = 1;
+                state.repeated_len = 1;
                 state.window = WRITE_SLOW;
-                return match done - state.held {
+                return match done - state.repeated_len {
                     0 => Err(io::ErrorKind::WouldBlock.into()),
                     n => Ok(n),
                 };
@@ -291,7 +294,7 @@ impl State {
 
 /// At most `max` bytes of `parts` from `start` on, in the first so many of the slices.
 fn window<'a>(parts: &'a [IoSlice<'a>], start: usize, max: usize) -> ([IoSlice<'a>; PARTS_MAX], usize) {
-    let mut found = [IoSlice::new(&[]); PARTS_MAX];
+    let mut io_slices = [IoSlice::new(&[]); PARTS_MAX];
     let mut skip = start;
     let mut room = max;
     let mut count = 0;
@@ -304,12 +307,12 @@ fn window<'a>(parts: &'a [IoSlice<'a>], start: usize, max: usize) -> ([IoSlice<'
         let rest = &part[skipped..];
         let rest = &rest[..rest.len().min(room)];
         if !rest.is_empty() {
-            found[count] = IoSlice::new(rest);
+            io_slices[count] = IoSlice::new(rest);
             room -= rest.len();
             count += 1;
         }
     }
-    (found, count)
+    (io_slices, count)
 }
 
 /// A socket as rustls reads and writes it.

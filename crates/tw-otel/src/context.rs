@@ -45,19 +45,19 @@ pub(super) fn extract(head: &RequestHead) -> Option<RequestTrace> {
 
 /// Reads `traceparent`. Of a higher version than 00 the beginning is read, as section 4.3 has it.
 fn parse(value: &[u8]) -> Option<([u8; 16], ParentSpan)> {
-    let (known, rest) = value.split_at_checked(LENGTH)?;
-    let [version] = hex::<1>(known.get(..2)?)?;
+    let (name, rest) = value.split_at_checked(LENGTH)?;
+    let [version] = hex::<1>(name.get(..2)?)?;
     let is_complete = match version {
         0 => rest.is_empty(),
         0xff => false,
         _ => rest.first().is_none_or(|byte| *byte == b'-'),
     };
-    if !is_complete || [2, 35, 52].iter().any(|at| known.get(*at) != Some(&b'-')) {
+    if !is_complete || [2, 35, 52].iter().any(|at| name.get(*at) != Some(&b'-')) {
         return None;
     }
-    let trace_id = hex(known.get(3..35)?)?;
-    let id = hex(known.get(36..52)?)?;
-    let [flags] = hex::<1>(known.get(53..)?)?;
+    let trace_id = hex(name.get(3..35)?)?;
+    let id = hex(name.get(36..52)?)?;
+    let [flags] = hex::<1>(name.get(53..)?)?;
     let parent = ParentSpan { id, is_sampled: flags & SAMPLED != 0, is_remote: true };
     (trace_id != [0; 16] && id != [0; 8]).then_some((trace_id, parent))
 }
@@ -144,8 +144,8 @@ mod tests {
             ("00-0af7651916cd43dd8448eb211c80319cb-7ad6b7169203331-01", None),
             ("", None),
         ] {
-            let found = parse(value.as_bytes());
-            assert_eq!(found.map(|(_, parent)| parent.is_sampled), expected, "{value}");
+            let entry = parse(value.as_bytes());
+            assert_eq!(entry.map(|(_, parent)| parent.is_sampled), expected, "{value}");
         }
         let (trace_id, parent) = parse(good.as_bytes()).unwrap();
         let mut text = Vec::new();

@@ -255,9 +255,9 @@ impl Settings<Http> for Otel {
             None => outer.and_then(|outer| outer.span_name.clone()),
         };
         let span_attributes = match (raw.span_attributes.take(), outer) {
-            (Some(written), _) => {
+            (Some(written_values), _) => {
                 let attribute = |(name, value): &(Word, Word)| Ok((name.bytes.clone(), cx.template(value)?));
-                written.iter().map(attribute).collect::<Result<_, ConfError>>()?
+                written_values.iter().map(attribute).collect::<Result<_, ConfError>>()?
             }
             (None, Some(outer)) => outer.span_attributes.clone(),
             (None, None) => Arc::new([]),

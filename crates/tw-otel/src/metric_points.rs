@@ -28,18 +28,18 @@ pub(super) fn encode<'m>(
     let samples: Value = serde_json::from_str(&format!("{{{json}}}")).ok()?;
     let mut pieces = vec![Vec::new()];
     for metric in metrics {
-        let Some(found) = samples.get(metric.name).and_then(|family| family.get("samples")?.as_array())
+        let Some(results) = samples.get(metric.name).and_then(|family| family.get("samples")?.as_array())
         else {
             continue;
         };
-        if found.is_empty() {
+        if results.is_empty() {
             continue;
         }
         if pieces.last().is_some_and(|piece| piece.len() >= size_max) {
             pieces.push(Vec::new());
         }
         if let Some(piece) = pieces.last_mut() {
-            Message(piece).message(2, |m| family(metric, found, times, m));
+            Message(piece).message(2, |m| family(metric, results, times, m));
         }
     }
     Some(pieces)
@@ -151,8 +151,8 @@ mod tests {
 
     const TIMES: PointTimes = PointTimes { started: 1, now: 2 };
 
-    fn has(found: &[u8], part: &[u8]) -> bool {
-        found.windows(part.len()).any(|window| window == part)
+    fn has(value: &[u8], part: &[u8]) -> bool {
+        value.windows(part.len()).any(|window| window == part)
     }
 
     #[test]

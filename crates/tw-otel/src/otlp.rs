@@ -180,8 +180,8 @@ mod tests {
             (None, Some((false, None))),
         ] {
             let said: Vec<_> = status.iter().map(|status| ("grpc-status", *status)).collect();
-            let found = grpc(200, &fields(&said), b"");
-            assert_eq!(retry(&found), expected, "{status:?}");
+            let export_outcome = grpc(200, &fields(&said), b"");
+            assert_eq!(retry(&export_outcome), expected, "{status:?}");
         }
         assert_eq!(retry(&grpc(503, &fields(&[]), b"")), Some((true, None)));
         let after = fields(&[("Retry-After", "7")]);
@@ -195,8 +195,8 @@ mod tests {
             assert_eq!(retry(&http(status, &after, b"")), expected, "{status}");
         }
         let message = fields(&[("grpc-status", "7"), ("grpc-message", "not today")]);
-        let found = grpc(200, &message, b"");
-        assert_eq!(found, ExportOutcome::Refused { why: "gRPC status 7: not today".to_owned() });
+        let export_outcome = grpc(200, &message, b"");
+        assert_eq!(export_outcome, ExportOutcome::Refused { why: "gRPC status 7: not today".to_owned() });
     }
 
     #[test]

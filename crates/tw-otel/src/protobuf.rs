@@ -122,7 +122,7 @@ fn take_varint(input: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Message<'_>)) -> Vec<u8> {
+    fn message_bytes(write: impl FnOnce(&mut Message<'_>)) -> Vec<u8> {
         let mut out = Vec::new();
         write(&mut Message(&mut out));
         out
@@ -131,21 +131,21 @@ mod tests {
     #[test]
     fn fields_match_the_encoding_guide() {
         // The first three are the examples of the guide at protobuf.dev.
-        assert_eq!(written(|m| m.varint(1, 150)), [0x08, 0x96, 0x01]);
-        assert_eq!(written(|m| m.string(2, b"testing")), *b"\x12\x07testing");
-        assert_eq!(written(|m| m.message(3, |m| m.varint(1, 150))), [0x1a, 0x03, 0x08, 0x96, 0x01]);
-        assert_eq!(written(|m| m.fixed32(16, 1)), [0x85, 0x01, 1, 0, 0, 0]);
-        assert_eq!(written(|m| m.fixed64(7, 2)), [0x39, 2, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(written(|m| m.double(4, 1.0)), [0x21, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
-        assert_eq!(written(|m| m.string(5, b"\xff")), *b"\x2a\x03\xef\xbf\xbd");
-        let long = written(|m| m.message(1, |m| m.bytes(2, &[7; 200])));
+        assert_eq!(message_bytes(|m| m.varint(1, 150)), [0x08, 0x96, 0x01]);
+        assert_eq!(message_bytes(|m| m.string(2, b"testing")), *b"\x12\x07testing");
+        assert_eq!(message_bytes(|m| m.message(3, |m| m.varint(1, 150))), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        assert_eq!(message_bytes(|m| m.fixed32(16, 1)), [0x85, 0x01, 1, 0, 0, 0]);
+        assert_eq!(message_bytes(|m| m.fixed64(7, 2)), [0x39, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(message_bytes(|m| m.double(4, 1.0)), [0x21, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        assert_eq!(message_bytes(|m| m.string(5, b"\xff")), *b"\x2a\x03\xef\xbf\xbd");
+        let long = message_bytes(|m| m.message(1, |m| m.bytes(2, &[7; 200])));
         assert_eq!(long[..6], [0x0a, 0xcb, 0x01, 0x12, 0xc8, 0x01]);
         assert_eq!(long.len(), 206);
     }
 
     #[test]
     fn reader_takes_what_the_writer_writes_and_stops_at_nonsense() {
-        let all = written(|m| {
+        let all = message_bytes(|m| {
             m.varint(1, u64::MAX);
             m.message(2, |m| m.string(1, b"a"));
             m.fixed64(3, 5);

@@ -60,13 +60,13 @@ fn parts() -> Body {
 fn read(r: &mut Request, mut body: Body, want: usize) -> String {
     let mut all = Vec::new();
     loop {
-        let left = body.len().unwrap();
+        let remaining = body.len().unwrap();
         let Poll::Ready(piece) = body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
             panic!("nothing here waits");
         };
         let Some(piece) = piece.unwrap() else { break };
-        assert_eq!(body.len().unwrap(), left - piece.len() as u64);
+        assert_eq!(body.len().unwrap(), remaining - piece.len() as u64);
         all.extend_from_slice(&piece);
     }
     assert!(body.is_empty());

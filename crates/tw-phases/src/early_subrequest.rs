@@ -263,7 +263,7 @@ impl EarlySubrequest {
         let Some(future) = &mut self.future else { return };
         let outer = cx.waker();
         let own = match &mut self.wakers {
-            Some((known, own)) if known.will_wake(outer) => &*own,
+            Some((waker, own)) if waker.will_wake(outer) => &*own,
             wakers => {
                 let note = Note { woken: self.woken.clone(), outer: outer.clone() };
                 &wakers.insert((outer.clone(), Arc::new(note).into())).1

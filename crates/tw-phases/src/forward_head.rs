@@ -97,8 +97,8 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
     }
     // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
     let hop = HopFields::of(&fields, status);
-    for (index, (name, known, value)) in fields.iter_known().enumerate() {
-        match known {
+    for (index, (name, known_name, value)) in fields.iter_known().enumerate() {
+        match known_name {
             Some(Known::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
                     buffering = Some(false);
@@ -113,10 +113,10 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
             }
             _ => {}
         }
-        if hop.has(name, known) || rules.hidden.has(name, known) {
+        if hop.has(name, known_name) || rules.hidden.has(name, known_name) {
             continue;
         }
-        match known {
+        match known_name {
             // The type is kept as written, with its parameters, because a filter that changes one of them expects it
             // there.
             Some(Known::ContentType) => {
@@ -129,11 +129,11 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::Refresh) => match rewrite.location(r, value, true) {
-                Some(value) => append(r, name, known, value),
+                Some(value) => append(r, name, known_name, value),
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::SetCookie) => match rewrite.cookie(r, value) {
-                Some(value) => append(r, name, known, value),
+                Some(value) => append(r, name, known_name, value),
                 None => r.response.fields.append_from(&fields, index),
             },
             Some(Known::LastModified) => {
@@ -164,8 +164,8 @@ fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
 }
 
 /// Appends a field with another value than the upstream server has sent.
-fn append(r: &mut Request, name: &[u8], known: Option<Known>, value: Vec<u8>) {
-    r.response.fields.append(Name::CopyKnown(name, known), Value::Shared(value.into()));
+fn append(r: &mut Request, name: &[u8], known_name: Option<Known>, value: Vec<u8>) {
+    r.response.fields.append(Name::CopyKnown(name, known_name), Value::Shared(value.into()));
 }
 
 /// Redirects internally to `to`; some fields of the upstream response are kept.
@@ -173,8 +173,8 @@ fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
     if let Some(rate) = r.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
         limit_client(r, rules, &rate);
     }
-    for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
-        copy_all(r, known);
+    for name in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
+        copy_all(r, name);
     }
     copy_named(r, b"Content-Disposition");
     if let Some(kind) = r.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
@@ -184,7 +184,7 @@ fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
         return Outcome::Named(to.to_vec().into());
     }
     let (path, args) = match target::local(to) {
-        Ok(found) if found.0.first() == Some(&b'/') => found,
+        Ok(entry) if entry.0.first() == Some(&b'/') => entry,
         Ok((path, _)) => return unsafe_uri(r, &path),
         Err(AboveRoot(path)) => return unsafe_uri(r, &path),
     };
@@ -199,15 +199,15 @@ fn unsafe_uri(r: &Request, uri: &[u8]) -> Outcome {
     Outcome::Status(404)
 }
 
-fn copy_all(r: &mut Request, known: Known) {
-    copy_named(r, known.as_str().as_bytes());
+fn copy_all(r: &mut Request, name: Known) {
+    copy_named(r, name.as_str().as_bytes());
 }
 
 fn copy_named(r: &mut Request, name: &[u8]) {
     let Request { upstream, response, .. } = r;
-    for (known, value) in upstream.answer.fields.iter() {
-        if known.eq_ignore_ascii_case(name) {
-            response.fields.append(Name::Copy(known), Value::Copy(value));
+    for (known_name, value) in upstream.answer.fields.iter() {
+        if known_name.eq_ignore_ascii_case(name) {
+            response.fields.append(Name::Copy(known_name), Value::Copy(value));
         }
     }
 }

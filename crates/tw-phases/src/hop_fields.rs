@@ -26,8 +26,8 @@ impl<'a> HopFields<'a> {
     fn naming_lines(&self) -> &[&'a [u8]] {
         let is_usual =
             |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let names_others = |(_, known, line): (_, Option<Known>, &'a [u8])| {
-            (known == Some(Known::Connection) && !is_usual(line)).then_some(line)
+        let names_others = |(_, name, line): (_, Option<Known>, &'a [u8])| {
+            (name == Some(Known::Connection) && !is_usual(line)).then_some(line)
         };
         self.connection.get_or_init(|| {
             if self.fields.has(Known::Connection) {
@@ -39,12 +39,12 @@ impl<'a> HopFields<'a> {
     }
 
     /// Returns true if this field is not passed on.
-    pub fn has(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
+    pub fn has(&self, name: &[u8], known_name: Option<Known>) -> bool {
+        match known_name {
             // DIFF(nginx): `Trailer` comes back if trailers are passed on.
             Some(Known::ContentLength | Known::Trailer) => true,
             Some(Known::Upgrade) => !self.switches,
-            Some(known) => hop::is_hop_by_hop(known),
+            Some(known_name) => hop::is_hop_by_hop(known_name),
             None => {
                 let lines = self.naming_lines();
                 !lines.is_empty() && hop::is_named(lines.iter().copied(), name)

@@ -265,8 +265,8 @@ async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
 }
 
 /// Ends a request whose client went away while it was held back.
-pub fn client_closed(r: &Request, gone: &ClientGone) -> Outcome {
-    r.log(Level::Info, format_args!("{gone}"));
+pub fn client_closed(r: &Request, client_gone: &ClientGone) -> Outcome {
+    r.log(Level::Info, format_args!("{client_gone}"));
     Outcome::Status(499)
 }
 
@@ -285,22 +285,22 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
         return enter(r, generation, server.plan);
     }
     let plan = match server.locations.find(&r.uri.path, &mut RequestTests { r, generation }) {
-        Ok(found) => found.unwrap_or(server.plan),
+        Ok(plan_id) => plan_id.unwrap_or(server.plan),
         Err(FailedTest) => return decide(r, generation, Outcome::Status(500)),
     };
     let next = enter(r, generation, plan);
-    let found = generation.plan(plan);
+    let found_plan = generation.plan(plan);
     // A prefix is longer than the URI only if the URI lacks its final slash.
-    let is_plain = found
-        .written
+    let is_plain = found_plan
+        .heading
         .as_ref()
-        .is_some_and(|written| matches!(written.pattern, Pattern::Exact(_) | Pattern::Prefix { .. }));
-    let lacks_slash = found.adds_slash && is_plain && found.name.len() == r.uri.path.len() + 1;
+        .is_some_and(|heading| matches!(heading.pattern, Pattern::Exact(_) | Pattern::Prefix { .. }));
+    let lacks_slash = found_plan.adds_slash && is_plain && found_plan.name.len() == r.uri.path.len() + 1;
     if !lacks_slash || !matches!(next, NextStep::Run) {
         return next;
     }
     let mut location = Vec::new();
-    Escape::Uri.push(&found.name, &mut location);
+    Escape::Uri.push(&found_plan.name, &mut location);
     if !r.uri.args.is_empty() {
         location.push(b'?');
         location.extend_from_slice(&r.uri.args);
@@ -358,12 +358,12 @@ pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: Plan
     r.route.plan = plan;
     r.route.content_plan = None;
     set_deadline(r);
-    let found = generation.plan(plan);
-    r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
-    if found.core.visibility == Visibility::Internal && r.state.origin == RequestOrigin::Client {
+    let found_plan = generation.plan(plan);
+    r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found_plan.name)));
+    if found_plan.core.visibility == Visibility::Internal && r.state.origin == RequestOrigin::Client {
         return decide(r, generation, Outcome::Status(404));
     }
-    if let Some((methods, others)) = found.limit_except
+    if let Some((methods, others)) = found_plan.limit_except
         && !methods.has(r.method())
     {
         r.route.plan = others;
@@ -506,22 +506,22 @@ mod tests {
             (UNAUTHORIZED, PASS, FORBID, "401", "401"),
         ] {
             for (satisfy, expected) in [("satisfy all;", all), ("satisfy any;", any)] {
-                let found = access_with(satisfy, |plan| {
+                let text = access_with(satisfy, |plan| {
                     plan.add(Phase::Access, Say(first));
                     plan.add(Phase::Access, Protect(protection));
                     plan.add(Phase::Access, Say(last));
                 });
-                assert_eq!(found, expected, "{satisfy}");
+                assert_eq!(text, expected, "{satisfy}");
             }
         }
         // A protection behind all other handlers is asked only if these let the client in.
         for (first, expected) in [(PASS, "407"), (GRANT, "407"), (FORBID, "403"), (UNAUTHORIZED, "401")] {
             for satisfy in ["satisfy all;", "satisfy any;"] {
-                let found = access_with(satisfy, |plan| {
+                let text = access_with(satisfy, |plan| {
                     plan.add(Phase::Access, Say(first));
                     plan.add(Phase::Access, Protect(PROTECT));
                 });
-                assert_eq!(found, expected, "{satisfy}");
+                assert_eq!(text, expected, "{satisfy}");
             }
         }
     }

@@ -94,8 +94,8 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
         u64::MAX => MaxRanges::Unlimited,
         n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
     };
-    let mut wanted = Vec::new();
-    match range::parse(&value, length, max, &mut wanted) {
+    let mut byte_ranges = Vec::new();
+    match range::parse(&value, length, max, &mut byte_ranges) {
         RangeOutcome::Whole => Ok(whole(r, body)),
         RangeOutcome::NotSatisfiable => Err(NotSatisfiable(length)),
         RangeOutcome::Single(only) => {
@@ -108,7 +108,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
         }
         RangeOutcome::Multiple => {
             let parts_of: Option<Vec<_>> =
-                wanted.iter().map(|wanted| body.part(wanted.start, wanted.len())).collect();
+                byte_ranges.iter().map(|byte_range| body.part(byte_range.start, byte_range.len())).collect();
             let Some(parts_of) = parts_of else { return Ok(body) };
             let mut content_type = r.response.content_type.to_vec();
             if !r.response.charset.is_empty() {
@@ -117,9 +117,9 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             }
             let parts = Multipart::new(boundary(r), &content_type, length);
             let mut list = VecDeque::new();
-            for (wanted, part) in wanted.iter().zip(parts_of) {
+            for (byte_range, part) in byte_ranges.iter().zip(parts_of) {
                 let mut head = Vec::new();
-                parts.push_part_head(*wanted, &mut head);
+                parts.push_part_head(*byte_range, &mut head);
                 list.push_back(Body::Bytes(head.into()));
                 list.push_back(part);
             }
@@ -212,9 +212,9 @@ pub fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<Loc
     }
     let local = r.local_addr().inet();
     let name = &*r.generation().server(r.route.server).settings.name;
-    let known = if redirect.server_name { name } else { &*r.route.host };
+    let known_name = if redirect.server_name { name } else { &*r.route.host };
     let host = match local {
-        Some(local) if known.is_empty() => {
+        Some(local) if known_name.is_empty() => {
             let host = match local.ip() {
                 IpAddr::V4(ip) => write!(address, "{ip}"),
                 IpAddr::V6(ip) => write!(address, "[{ip}]"),
@@ -222,8 +222,8 @@ pub fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<Loc
             host.expect("writing to memory does not fail");
             &*address
         }
-        None if known.is_empty() => name,
-        _ => known,
+        None if known_name.is_empty() => name,
+        _ => known_name,
     };
     let scheme = r.client().scheme();
     let port = local.map(|local| local.port());
@@ -236,9 +236,9 @@ pub fn fill_trailers(r: &mut Request) {
     if let Some(hidden) = r.upstream.trailers_hidden.clone()
         && let Some(trailers) = &mut r.response.trailers
     {
-        for (name, known, value) in r.upstream.answer.trailers.iter_known() {
-            if !hidden.has(name, known) {
-                trailers.append(Name::CopyKnown(name, known), Value::Copy(value));
+        for (name, known_name, value) in r.upstream.answer.trailers.iter_known() {
+            if !hidden.has(name, known_name) {
+                trailers.append(Name::CopyKnown(name, known_name), Value::Copy(value));
             }
         }
     }

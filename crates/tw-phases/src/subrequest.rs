@@ -46,8 +46,8 @@ const UNWANTED_STEP: usize = 32 << 10;
 /// Position of one more subrequest of `parent`, counted for the client's request.
 pub(super) fn position_below(parent: &mut Request) -> Result<SubrequestPosition, Refused> {
     let position = uncounted_position_below(parent)?;
-    let left = &SubrequestCounts::of(parent).left;
-    left.set(left.get().checked_sub(1).ok_or(Refused::TooMany)?);
+    let remaining = &SubrequestCounts::of(parent).remaining;
+    remaining.set(remaining.get().checked_sub(1).ok_or(Refused::TooMany)?);
     Ok(position)
 }
 
@@ -67,7 +67,7 @@ pub(super) fn uncounted_position_below(parent: &Request) -> Result<SubrequestPos
 /// Counts of the subrequests of a client's request, at all depths.
 pub(super) struct SubrequestCounts {
     /// Subrequests that it may still make.
-    left: Cell<u32>,
+    remaining: Cell<u32>,
     /// Subrequests that run before their turn.
     pub(super) early: Cell<u32>,
 }
@@ -76,7 +76,7 @@ impl SubrequestCounts {
     /// The counts of the client's request of which `r` is a part.
     pub(super) fn of(r: &mut Request) -> Rc<Self> {
         r.extensions.get().unwrap_or_else(|| {
-            let counts = Rc::new(Self { left: Cell::new(SUBREQUESTS_MAX), early: Cell::new(0) });
+            let counts = Rc::new(Self { remaining: Cell::new(SUBREQUESTS_MAX), early: Cell::new(0) });
             r.extensions.put(counts.clone());
             counts
         })

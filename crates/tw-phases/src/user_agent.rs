@@ -69,8 +69,8 @@ mod tests {
             ("Mozilla/5.0 (Windows NT 6.1) Safari/534.50", false, false),
             ("", false, false),
         ] {
-            let found = (is_old_msie(agent.as_bytes()), is_mac_safari(agent.as_bytes()));
-            assert_eq!(found, (msie, safari), "{agent}");
+            let entry = (is_old_msie(agent.as_bytes()), is_mac_safari(agent.as_bytes()));
+            assert_eq!(entry, (msie, safari), "{agent}");
         }
     }
 
@@ -90,8 +90,8 @@ mod tests {
             ("Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/120.0", false, false),
             ("", false, false),
         ] {
-            let found = (is_msie(agent.as_bytes()), shows_own_pages(agent.as_bytes()));
-            assert_eq!(found, (msie, own_pages), "{agent}");
+            let entry = (is_msie(agent.as_bytes()), shows_own_pages(agent.as_bytes()));
+            assert_eq!(entry, (msie, own_pages), "{agent}");
         }
     }
 }

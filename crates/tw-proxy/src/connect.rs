@@ -107,7 +107,7 @@ async fn acquire_stream<C>(
     request: &UpstreamRequest<'_, C>,
     PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
-    let wanted = StreamParams {
+    let params = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
         options: connect_options(request, pool_key),
@@ -116,6 +116,6 @@ async fn acquire_stream<C>(
         timeout: request.settings.timeouts.connect,
     };
     let pools = || TlsPools::of(&r.generation().disks);
-    let stream = h2_pool::acquire_shared(&r.client().event_loop.upstreams, pool_key, wanted, pools).await?;
+    let stream = h2_pool::acquire_shared(&r.client().event_loop.upstreams, pool_key, params, pools).await?;
     Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }

@@ -26,9 +26,9 @@ pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: us
         return r.log(Level::Info, format_args!("upstream sent too big early hints"));
     }
     let hop = HopFields::of(&fields, 103);
-    for (name, known, value) in fields.iter_known() {
-        if !hop.has(name, known) && !settings.forward.hidden.has(name, known) {
-            r.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+    for (name, known_name, value) in fields.iter_known() {
+        if !hop.has(name, known_name) && !settings.forward.hidden.has(name, known_name) {
+            r.upstream.answer.fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }
     }
     if !r.upstream.answer.fields.is_empty() {

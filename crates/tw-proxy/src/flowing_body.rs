@@ -143,7 +143,7 @@ impl<C: Codec> FlowingBody<C> {
             if let Some(ahead) = &mut self.ahead {
                 ahead.taken(piece.len());
             }
-            self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
+            self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(piece.len() as u64));
             if let Some(attempt) = r.upstream.current() {
                 attempt.length += piece.len() as u64;
             }
@@ -164,8 +164,8 @@ impl<C: Codec> FlowingBody<C> {
         if !is_for_client {
             return Ok(next.await);
         }
-        r.wire().clone().unless_gone(next).await.map_err(|gone| {
-            r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
+        r.wire().clone().unless_gone(next).await.map_err(|client_gone| {
+            r.log(Level::Info, format_args!("{client_gone}, so upstream connection is closed too"));
             io::Error::other(AlreadyLogged)
         })
     }

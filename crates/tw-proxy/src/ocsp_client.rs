@@ -55,14 +55,14 @@ async fn send_query(
 ) -> Result<Vec<u8>, String> {
     let pool = event_loop.generation().disks.default_disk().pool().clone();
     let (service, timeout) = resolving.service(true, &pool).await;
-    let found = service.addresses(url.host.as_bytes(), timeout).await;
-    let found =
-        found.map_err(|error| tw_dns::ResolveFailure { name: url.host.as_bytes(), error }.to_string())?;
+    let addresses = service.addresses(url.host.as_bytes(), timeout).await;
+    let addresses =
+        addresses.map_err(|error| tw_dns::ResolveFailure { name: url.host.as_bytes(), error }.to_string())?;
     let request =
         format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", target(&url.target, question), url.authority);
     let request = Bytes::from(request);
     let mut failed = "no address of the responder".to_owned();
-    for ip in found.iter() {
+    for ip in addresses.iter() {
         let to = Addr::Inet((ip, url.port).into());
         match ask(event_loop, &to, request.clone(), answer_max).await {
             Ok(answer) => return Ok(answer),

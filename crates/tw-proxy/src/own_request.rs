@@ -141,8 +141,8 @@ impl OwnServer {
                 let peer = lease.peer();
                 let keepalive = self.keepalive();
                 let head_size = self.head_max;
-                let wanted = StreamParams { peer, to, options, keepalive, head_size, timeout };
-                let stream = h2_pool::acquire_shared(&event_loop.upstreams, &key, wanted, pools).await?;
+                let params = StreamParams { peer, to, options, keepalive, head_size, timeout };
+                let stream = h2_pool::acquire_shared(&event_loop.upstreams, &key, params, pools).await?;
                 Ok(Rc::new(UpstreamConnection::from_stream(stream)))
             }
             OwnProtocol::Http1 => {
@@ -293,7 +293,7 @@ async fn send(
         while !part.is_empty() {
             match connection.write_now(&part)? {
                 0 => connection.writable(timeout).await?,
-                written => part = part.slice(written..),
+                written_len => part = part.slice(written_len..),
             }
         }
     }

@@ -62,7 +62,7 @@ pub async fn pass<C: Codec + Clone>(
                 None => Outcome::Status(status),
             }
         }
-        Err(gone) => end_cancelled(r, exchange, &gone),
+        Err(client_gone) => end_cancelled(r, exchange, &client_gone),
     }
 }
 
@@ -75,7 +75,7 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
     match tried {
         Ok(Ok(())) => {}
         Ok(Err(NoResponse { status, .. })) => return Outcome::Status(status),
-        Err(gone) => return end_cancelled(r, exchange, &gone),
+        Err(client_gone) => return end_cancelled(r, exchange, &client_gone),
     }
     let Some(exchange) = exchange else { return Outcome::Status(502) };
     r.response.status = r.upstream.answer.status;
@@ -89,13 +89,13 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
 }
 
 /// Ends the attempt of a client that is gone.
-fn end_cancelled<C>(r: &mut Request, exchange: Option<Exchange<C>>, gone: &ClientGone) -> Outcome {
+fn end_cancelled<C>(r: &mut Request, exchange: Option<Exchange<C>>, client_gone: &ClientGone) -> Outcome {
     if let Some(exchange) = exchange {
         exchange.cancel(r);
     }
     if let Some(attempt) = r.upstream.current() {
         attempt.end();
     }
-    r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
+    r.log(Level::Info, format_args!("{client_gone}, so upstream connection is closed too"));
     Outcome::Status(499)
 }

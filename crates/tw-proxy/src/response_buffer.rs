@@ -48,7 +48,7 @@ struct Writing {
 struct Stored {
     temp: TempFile,
     disk: Disk,
-    written: Cell<u64>,
+    written_len: Cell<u64>,
     taken: Cell<u64>,
 }
 
@@ -81,7 +81,7 @@ impl ResponseBuffer {
 
     /// Bytes that wait in the file.
     fn stored(&self) -> u64 {
-        self.file.as_ref().map_or(0, |file| file.written.get() - file.taken.get())
+        self.file.as_ref().map_or(0, |file| file.written_len.get() - file.taken.get())
     }
 
     /// Adds bytes, in memory.
@@ -129,13 +129,13 @@ impl ResponseBuffer {
             if self.memory.is_empty() {
                 return Ok(Capacity::Full);
             }
-            if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
+            if let Some(file) = self.file.as_ref().filter(|file| file.written_len == file.taken) {
                 // The whole file was read, so it is reused from its beginning.
-                file.written.set(0);
+                file.written_len.set(0);
                 file.taken.set(0);
             }
-            let written = self.file.as_ref().map_or(0, |file| file.written.get());
-            if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
+            let written_len = self.file.as_ref().map_or(0, |file| file.written_len.get());
+            if room.size_max == 0 || written_len + self.memory.len() as u64 > room.size_max {
                 return Ok(Capacity::Full);
             }
             // DIFF(nginx): it writes at once.
@@ -175,8 +175,8 @@ impl ResponseBuffer {
             }
         }
         if let Some(file) = self.file.clone().filter(|_| self.stored() > 0) {
-            let left = file.written.get() - file.taken.get();
-            let want = want.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let remaining = file.written_len.get() - file.taken.get();
+            let want = want.min(usize::try_from(remaining).unwrap_or(usize::MAX));
             let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let data =
                 file.disk.read(&mut account, file.temp.file(), file.taken.get(), vec![0; want]).await?;
@@ -199,14 +199,14 @@ async fn store(
     let mut account = Account::new(JobClass::Fill, JobSource::NONE);
     let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
     if let Some(file) = file {
-        let at = file.written.get();
+        let at = file.written_len.get();
         file.disk.write_parts(&mut account, file.temp.file(), at, parts).await?;
-        file.written.set(at + len);
+        file.written_len.set(at + len);
         return Ok(file);
     }
     let options = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
     let make =
         async || room.disk.create_temp_with(&mut account, &room.dir.path, &options, parts.clone()).await;
     let temp = room.event_loop.retry_with_descriptor(make).await?;
-    Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
+    Ok(Rc::new(Stored { temp, disk: room.disk, written_len: Cell::new(len), taken: Cell::new(0) }))
 }

@@ -152,9 +152,9 @@ fn announce_trailers(r: &mut Request, hidden: &HeaderNames) {
     if has_no_chunks && r.head.version() < Version::HTTP_2 {
         return;
     }
-    for (name, known, value) in r.upstream.answer.fields.iter_known() {
-        if known == Some(Known::Trailer) && !hidden.has(name, known) {
-            r.response.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+    for (name, known_name, value) in r.upstream.answer.fields.iter_known() {
+        if known_name == Some(Known::Trailer) && !hidden.has(name, known_name) {
+            r.response.fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct SendTerms<'a> {
 /// A body on its way to a server.
 struct OutgoingBody {
     event_loop: Rc<Loop>,
-    lent: BorrowedBody,
+    body: BorrowedBody,
     framing: BodyFraming,
     client: BodyLimits,
     kept_max: usize,
@@ -57,8 +57,11 @@ impl OutgoingBody {
     fn lend(body: Source, terms: &SendTerms<'_>) -> (Self, BodyReturn) {
         let SendTerms { event_loop, framing, client, kept_max, timeout } = *terms;
         let owner = BodyReturn::begin();
-        let lent = BorrowedBody { body, seen: Pieces::default(), owner: owner.clone() };
-        (Self { event_loop: event_loop.clone(), lent, framing, client, kept_max, timeout }, owner)
+        let borrowed_body = BorrowedBody { body, pieces: Pieces::default(), owner: owner.clone() };
+        (
+            Self { event_loop: event_loop.clone(), body: borrowed_body, framing, client, kept_max, timeout },
+            owner,
+        )
     }
 }
 
@@ -80,16 +83,16 @@ impl From<UpstreamFailure> for SendError {
 /// A body that somebody borrows: it comes back whatever becomes of that.
 struct BorrowedBody {
     body: Source,
-    seen: Pieces,
+    pieces: Pieces,
     owner: BodyReturn,
 }
 
 impl Drop for BorrowedBody {
     fn drop(&mut self) {
         let source = std::mem::take(&mut self.body);
-        let seen = std::mem::take(&mut self.seen);
+        let pieces = std::mem::take(&mut self.pieces);
         if let Some(event_loop) = &self.owner.0 {
-            *event_loop.borrow_mut() = Some(ReturnedBody { source, seen, error: None });
+            *event_loop.borrow_mut() = Some(ReturnedBody { source, pieces, error: None });
         }
     }
 }
@@ -113,7 +116,7 @@ impl BodyReturn {
 pub(super) struct ReturnedBody {
     source: Source,
     /// Bytes received from the client meanwhile, unless there were too many to keep.
-    seen: Pieces,
+    pieces: Pieces,
     /// Error of the client's body during the response, not reported yet.
     error: Option<BodyError>,
 }
@@ -122,7 +125,7 @@ impl ReturnedBody {
     /// Returns the body to its request with its error, which decides about the client's connection.
     pub(super) fn give_back(self, r: &mut Request) {
         r.body.give_back(self.source);
-        r.body.keep(self.seen);
+        r.body.keep(self.pieces);
         if let Some(error) = self.error {
             // The response has begun, so that its status is not this one.
             request_body::read::failed(r, error);
@@ -182,16 +185,16 @@ impl RequestSender {
     ) -> Result<Self, UpstreamFailure> {
         // In some protocols even an empty body has an end mark.
         let end = terms.framing.end();
-        let written = if end.is_empty() {
+        let written_len = if end.is_empty() {
             connection.write_now(head)?
         } else {
             connection.write_parts_now(&[IoSlice::new(head), IoSlice::new(&end)])?
         };
-        if written == head.len() + end.len() {
+        if written_len == head.len() + end.len() {
             return Ok(Self::nothing());
         }
         let mut rest = [Bytes::copy_from_slice(head), end];
-        advance(&mut rest, written);
+        advance(&mut rest, written_len);
         let connection = connection.clone();
         let timeout = terms.timeout;
         let future = Box::pin(async move { Ok(write(&connection, &mut rest, timeout).await?) });
@@ -278,11 +281,12 @@ async fn send(
     head: Bytes,
     outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingBody { event_loop, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
+    let OutgoingBody { event_loop, body: mut borrowed_body, framing, client: terms, kept_max, timeout } =
+        outgoing;
     let mut head = Some(head);
     // A body that was read in advance stays in its buffer; only a body that still arrives is copied for another
     // attempt.
-    let mut is_kept = lent.body.is_coming();
+    let mut is_kept = borrowed_body.body.is_coming();
     let mut is_over = false;
     while !is_over {
         // All body bytes at hand leave at once, as one chunk, together with the end of the body if it was reached.
@@ -290,7 +294,7 @@ async fn send(
         let mut size = 0;
         while size < PIECE_SIZE {
             // As much as is at hand, because a partly taken buffer has to be copied.
-            let piece = match lent.body.at_hand(PIECE_SIZE, terms) {
+            let piece = match borrowed_body.body.at_hand(PIECE_SIZE, terms) {
                 Some(piece) => piece,
                 None if size > 0 => break,
                 None => {
@@ -298,18 +302,18 @@ async fn send(
                     if let Some(head) = head.take() {
                         write(&connection, &mut [head], timeout).await?;
                     }
-                    lent.body.next(PIECE_SIZE, terms).await
+                    borrowed_body.body.next(PIECE_SIZE, terms).await
                 }
             };
             let Some(piece) = piece.map_err(SendError::Client)? else {
                 is_over = true;
                 break;
             };
-            if is_kept && lent.seen.len() + piece.len() <= kept_max {
+            if is_kept && borrowed_body.pieces.len() + piece.len() <= kept_max {
                 // The buffer of the piece is reused, so the piece is copied.
-                lent.seen.push_copy(&piece);
+                borrowed_body.pieces.push_copy(&piece);
             } else {
-                (is_kept, lent.seen) = (false, Pieces::default());
+                (is_kept, borrowed_body.pieces) = (false, Pieces::default());
             }
             size += piece.len();
             pieces.push(piece);
@@ -342,29 +346,29 @@ async fn send_content(
     stream: Rc<UpstreamStream>,
     outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingBody { event_loop, mut lent, client: terms, kept_max, timeout, .. } = outgoing;
-    let mut is_kept = lent.body.is_coming();
-    let mut at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+    let OutgoingBody { event_loop, body: mut borrowed_body, client: terms, kept_max, timeout, .. } = outgoing;
+    let mut is_kept = borrowed_body.body.is_coming();
+    let mut at_hand = borrowed_body.body.at_hand(PIECE_SIZE, terms);
     loop {
         let piece = match at_hand.take() {
             Some(piece) => piece,
-            None => lent.body.next(PIECE_SIZE, terms).await,
+            None => borrowed_body.body.next(PIECE_SIZE, terms).await,
         };
         let Some(mut piece) = piece.map_err(SendError::Client)? else {
             return Ok(stream.send(Bytes::new(), StreamEnd::WithThis)?);
         };
         // Small pieces at hand leave as one frame, which also has the end of the body if that is known by now.
-        at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+        at_hand = borrowed_body.body.at_hand(PIECE_SIZE, terms);
         while piece.len() < GATHERED_MAX
             && let Some(Ok(Some(more))) = &at_hand
         {
             piece = [&piece[..], more].concat().into();
-            at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+            at_hand = borrowed_body.body.at_hand(PIECE_SIZE, terms);
         }
-        if is_kept && lent.seen.len() + piece.len() <= kept_max {
-            lent.seen.push(piece.clone());
+        if is_kept && borrowed_body.pieces.len() + piece.len() <= kept_max {
+            borrowed_body.pieces.push(piece.clone());
         } else {
-            (is_kept, lent.seen) = (false, Pieces::default());
+            (is_kept, borrowed_body.pieces) = (false, Pieces::default());
         }
         let is_last = matches!(at_hand, Some(Ok(None)));
         let size = piece.len();
@@ -393,27 +397,27 @@ async fn write(
     timeout: Duration,
 ) -> Result<(), UpstreamFailure> {
     loop {
-        let wanted: usize = parts.iter().map(Bytes::len).sum();
-        if wanted == 0 {
+        let wanted_number: usize = parts.iter().map(Bytes::len).sum();
+        if wanted_number == 0 {
             return Ok(());
         }
         let mut slices = [IoSlice::new(&[]); SLICES];
         let filled = parts.iter().filter(|part| !part.is_empty());
         let count = slices.iter_mut().zip(filled).map(|(slice, part)| *slice = IoSlice::new(part)).count();
-        let written = connection.write_parts_now(&slices[..count])?;
-        if written == wanted {
+        let written_len = connection.write_parts_now(&slices[..count])?;
+        if written_len == wanted_number {
             return Ok(());
         }
-        advance(parts, written);
+        advance(parts, written_len);
         connection.writable(timeout).await?;
     }
 }
 
-/// Takes the first `written` bytes off `parts`.
-fn advance(parts: &mut [Bytes], mut written: usize) {
+/// Takes the first `written_len` bytes off `parts`.
+fn advance(parts: &mut [Bytes], mut written_len: usize) {
     for part in parts {
-        let taken = written.min(part.len());
+        let taken = written_len.min(part.len());
         part.advance(taken);
-        written -= taken;
+        written_len -= taken;
     }
 }

@@ -42,11 +42,11 @@ impl SpillDelay {
     /// Ready when the buffer, which is full, has been full for long enough; until then the task is woken.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.full_since.get_or_insert_with(clock::now);
-        let left = self.allowed().saturating_sub(self.waited);
-        if left.is_zero() {
+        let remaining = self.allowed().saturating_sub(self.waited);
+        if remaining.is_zero() {
             return Poll::Ready(());
         }
-        self.end.set_at(since + left);
+        self.end.set_at(since + remaining);
         self.end.poll_elapsed(cx)
     }
 

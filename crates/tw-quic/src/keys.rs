@@ -53,7 +53,7 @@ pub struct SharedHostKeys {
     /// Keys for new IDs and tokens; `None` while no secret is recent.
     pub current: Option<Arc<SecretKeys>>,
     /// Keys of all secrets that servers still know.
-    pub known: Arc<[Arc<SecretKeys>]>,
+    pub keys: Arc<[Arc<SecretKeys>]>,
 }
 
 /// Source of secrets that several servers share and replace. It is called for each connection, so it must not wait.
@@ -143,8 +143,8 @@ impl HostKeys {
         if id.starts_with(&self.own.name) {
             return self.own.clone();
         }
-        let known = self.shared.as_ref().map(|shared| shared.keys().known).unwrap_or_default();
-        known.iter().rfind(|keys| id.starts_with(&keys.name)).unwrap_or(&self.own).clone()
+        let secret_keys = self.shared.as_ref().map(|shared| shared.keys().keys).unwrap_or_default();
+        secret_keys.iter().rfind(|keys| id.starts_with(&keys.name)).unwrap_or(&self.own).clone()
     }
 
     /// A new connection ID.
@@ -217,14 +217,14 @@ pub(crate) struct TokenKey(pub(crate) Arc<HostKeys>);
 
 impl HandshakeTokenKey for TokenKey {
     fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
-        let SharedHostKeys { current, known } =
+        let SharedHostKeys { current, keys: secret_keys } =
             self.0.shared.as_ref().map(|shared| shared.keys()).unwrap_or_default();
         let current = current.unwrap_or_else(|| self.0.own.clone());
         Box::new(TokenCipher {
             cipher: current.token.aead_from_hkdf(random_bytes),
             current,
             own: self.0.own.clone(),
-            known,
+            keys: secret_keys,
             random_bytes: random_bytes.into(),
         })
     }
@@ -235,14 +235,14 @@ struct TokenCipher {
     cipher: Box<dyn AeadKey>,
     current: Arc<SecretKeys>,
     own: Arc<SecretKeys>,
-    known: Arc<[Arc<SecretKeys>]>,
+    keys: Arc<[Arc<SecretKeys>]>,
     random_bytes: Box<[u8]>,
 }
 
 impl TokenCipher {
     /// Keys other than the current ones.
     fn others(&self) -> impl Iterator<Item = &Arc<SecretKeys>> {
-        let all = std::iter::once(&self.own).chain(self.known.iter());
+        let all = std::iter::once(&self.own).chain(self.keys.iter());
         all.filter(|keys| !Arc::ptr_eq(keys, &self.current))
     }
 }
@@ -355,9 +355,10 @@ mod tests {
     impl TestSecrets {
         /// Sets secrets of one byte each, of which the one at `current` is in use.
         fn set(&self, secrets: &[u8], current: Option<usize>) {
-            let known: Vec<_> = secrets.iter().map(|byte| Arc::new(SecretKeys::derive(&[*byte]))).collect();
-            let current = current.map(|at| known[at].clone());
-            *self.0.lock() = SharedHostKeys { current, known: known.into() };
+            let secret_keys: Vec<_> =
+                secrets.iter().map(|byte| Arc::new(SecretKeys::derive(&[*byte]))).collect();
+            let current = current.map(|at| secret_keys[at].clone());
+            *self.0.lock() = SharedHostKeys { current, keys: secret_keys.into() };
         }
     }
 

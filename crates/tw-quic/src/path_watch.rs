@@ -90,12 +90,12 @@ impl PathWatch {
     }
 
     /// Bytes of frames and padding to be encrypted, of those that the engine has written and `reserved` ones of its padding.
-    fn payload_len(&self, written: &[u8], reserved: usize) -> usize {
+    fn payload_len(&self, text: &[u8], reserved: usize) -> usize {
         let is_padding = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-        match written {
+        match text {
             // A probe of the path's MTU is of no use with another size.
             [PING, IMMEDIATE_ACK, padding @ ..] | [PING, padding @ ..] if is_padding(padding) => {
-                written.len() + reserved
+                text.len() + reserved
             }
             [PATH_RESPONSE, rest @ ..]
                 if self.limits_responses.load(Relaxed)
@@ -103,7 +103,7 @@ impl PathWatch {
             {
                 RESPONSE_LEN
             }
-            _ => written.len(),
+            _ => text.len(),
         }
     }
 
@@ -183,12 +183,12 @@ impl PacketKey for WatchedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let watch = &self.watch;
         let reserved = watch.reserved.load(Relaxed);
-        let written = buf.get(header_len..buf.len().saturating_sub(self.tag_len())).unwrap_or_default();
-        watch.on_encrypt(written);
+        let text = buf.get(header_len..buf.len().saturating_sub(self.tag_len())).unwrap_or_default();
+        watch.on_encrypt(text);
         if reserved == 0 && !watch.limits_responses.load(Relaxed) {
             return self.key.encrypt(packet, buf, header_len);
         }
-        let end = header_len + watch.payload_len(written, reserved) + self.key.tag_len();
+        let end = header_len + watch.payload_len(text, reserved) + self.key.tag_len();
         watch.surplus.store(buf.len().saturating_sub(end), Relaxed);
         self.key.encrypt(packet, buf.get_mut(..end).unwrap_or_default(), header_len);
     }

@@ -129,8 +129,8 @@ impl PeerAddress {
         if self.is_validated(address) {
             return;
         }
-        let known = self.allowances.iter().position(|allowance| allowance.address == address);
-        let mut allowance = match known {
+        let known_value = self.allowances.iter().position(|allowance| allowance.address == address);
+        let mut allowance = match known_value {
             Some(at) => self.allowances.remove(at),
             None => Allowance { address, received: 0, sent: 0 },
         };
@@ -145,9 +145,9 @@ impl PeerAddress {
     }
 
     /// Bytes that may leave for an address that is not validated.
-    fn left(&self, address: SocketAddr) -> u64 {
-        let known = self.allowances.iter().find(|allowance| allowance.address == address);
-        known.map_or(0, Allowance::left)
+    fn remaining(&self, address: SocketAddr) -> u64 {
+        let known_allowance = self.allowances.iter().find(|allowance| allowance.address == address);
+        known_allowance.map_or(0, Allowance::remaining)
     }
 
     /// Takes the bytes of a datagram that is about to leave. Returns false if it may not.
@@ -156,7 +156,7 @@ impl PeerAddress {
             return true;
         }
         match self.allowances.iter_mut().find(|allowance| allowance.address == address) {
-            Some(allowance) if allowance.left() >= len => {
+            Some(allowance) if allowance.remaining() >= len => {
                 allowance.sent += len;
                 true
             }
@@ -172,12 +172,12 @@ impl PeerAddress {
         if std::mem::take(&mut self.owes_old_challenge) {
             return SendAllowance::Datagram;
         }
-        let left = self.left(self.current());
-        match usize::try_from(left).unwrap_or(usize::MAX) {
-            left if left >= mtu() => SendAllowance::Datagram,
+        let remaining = self.remaining(self.current());
+        match usize::try_from(remaining).unwrap_or(usize::MAX) {
+            remaining if remaining >= mtu() => SendAllowance::Datagram,
             // Packets of a handshake cannot be limited.
-            _ if self.is_unproved || left < PACKET_MIN => SendAllowance::Closed,
-            left => SendAllowance::Packet(left),
+            _ if self.is_unproved || remaining < PACKET_MIN => SendAllowance::Closed,
+            remaining => SendAllowance::Packet(remaining),
         }
     }
 
@@ -186,7 +186,7 @@ impl PeerAddress {
     pub(crate) fn limits_responses(&self) -> bool {
         let current = self.current();
         let mut others = self.allowances.iter().filter(|allowance| allowance.address != current);
-        others.any(|allowance| allowance.left() < DATAGRAM_MIN as u64)
+        others.any(|allowance| allowance.remaining() < DATAGRAM_MIN as u64)
     }
 
     /// Forgets addresses that the client does not use.
@@ -204,7 +204,7 @@ impl PeerAddress {
 }
 
 impl Allowance {
-    fn left(&self) -> u64 {
+    fn remaining(&self) -> u64 {
         self.received.saturating_mul(AMPLIFICATION_MAX).saturating_sub(self.sent)
     }
 }

@@ -402,10 +402,10 @@ mod tests {
 
     #[test]
     fn records_are_a_text_sequence_with_relative_times() {
-        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
-        let sink = written.clone();
-        let lock = |written: &Mutex<Vec<u8>>| -> Vec<u8> {
-            written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let output: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let sink = output.clone();
+        let lock = |output: &Mutex<Vec<u8>>| -> Vec<u8> {
+            output.lock().unwrap_or_else(PoisonError::into_inner).clone()
         };
         let write = move |bytes: &[u8]| sink.lock().unwrap().extend_from_slice(bytes);
         let now = Instant::now();
@@ -416,9 +416,9 @@ mod tests {
         recorder.packet(Direction::Sent, PacketKind::OneRtt, 3, 40, &[1, 0, 0]);
         let reason = Bytes::from_static(b"a \"b\"\n");
         recorder.closed(&ConnectionError::ClosedByPeer { code: 256, reason }, None);
-        assert_eq!(lock(&written), b"");
+        assert_eq!(lock(&output), b"");
         drop(recorder);
-        let text = String::from_utf8(lock(&written)).unwrap();
+        let text = String::from_utf8(lock(&output)).unwrap();
         let records: Vec<_> = text.split('\x1e').skip(1).map(str::trim_end).collect();
         assert!(records[0].contains(r#""reference_time":1500.000,"ODCID":"ab01""#), "{text}");
         assert_eq!(

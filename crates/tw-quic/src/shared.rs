@@ -370,8 +370,8 @@ impl Shared {
         let window = match memory::is_low() {
             true => SEND_WINDOW_LOW,
             false => {
-                let wanted = engine.congestion_state().window().saturating_mul(2);
-                wanted.clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX).max(last)
+                let wanted_number = engine.congestion_state().window().saturating_mul(2);
+                wanted_number.clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX).max(last)
             }
         };
         if window != last {

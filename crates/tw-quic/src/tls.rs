@@ -227,7 +227,11 @@ impl crypto::ServerConfig for SessionStart {
         let (state, watch, recorder) = match taken {
             Ok(begun) => {
                 let ours = decoded(&begun.params);
-                debug_assert_eq!(ours, decoded(&written(params)), "the client gets those of the engine");
+                debug_assert_eq!(
+                    ours,
+                    decoded(&encode_parameters(params)),
+                    "the client gets those of the engine"
+                );
                 let (watch, recorder) = (begun.watch.clone(), begun.recorder.clone());
                 (SessionState::Handshake(begun), watch, recorder)
             }
@@ -315,7 +319,7 @@ fn decoded(params: &[u8]) -> String {
     }
 }
 
-fn written(params: &TransportParameters) -> Vec<u8> {
+fn encode_parameters(params: &TransportParameters) -> Vec<u8> {
     let mut out = Vec::new();
     params.write(&mut out);
     out
@@ -374,8 +378,8 @@ impl crypto::Session for Session {
         let BegunSession { session, hello_len, scheme_source, client_scheme, .. } =
             self.state.handshake_mut()?;
         // The session has read the ClientHello already.
-        let (known, bytes) = bytes.split_at((*hello_len).min(bytes.len()));
-        *hello_len -= known.len();
+        let (name, bytes) = bytes.split_at((*hello_len).min(bytes.len()));
+        *hello_len -= name.len();
         if *hello_len > 0 {
             return Ok(false);
         }

@@ -321,8 +321,8 @@ impl Net {
         let stream = self.client.open_bidi().unwrap();
         let mut rest = bytes;
         self.until("echo", |net| {
-            let written = net.client.write(stream, rest);
-            rest = &rest[written..];
+            let written_len = net.client.write(stream, rest);
+            rest = &rest[written_len..];
             if rest.is_empty() {
                 net.client.finish(stream);
             }

@@ -176,7 +176,7 @@ fn closed_with(parameters: &[Parameter]) -> Option<Closed> {
 fn transport_parameters_that_violate_the_protocol() {
     let with = |id: u64, value: Vec<u8>| {
         let mut all = parameters(SOURCE);
-        all.retain(|(known, _)| *known != id);
+        all.retain(|(candidate, _)| *candidate != id);
         all.push((id, value));
         all
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tw_conf::{DirectiveInfo, NginxDirective, context_words, known};
+use tw_conf::{DirectiveInfo, NginxDirective, context_words, nginx_directives};
 
 use crate::MODULES;
 
@@ -41,16 +41,17 @@ fn add(chapters: &mut Vec<Chapter>, title: &'static str, directive: DirectiveInf
         chapters.len() - 1
     });
     let chapter = &mut chapters[at];
-    match chapter.directives.iter_mut().find(|known| known.name == directive.name) {
+    match chapter.directives.iter_mut().find(|directive_info| directive_info.name == directive.name) {
         // Directives of one module with the same name are listed once, with the contexts of all of them.
-        Some(known) => known.contexts |= directive.contexts,
+        Some(directive_info) => directive_info.contexts |= directive.contexts,
         None => chapter.directives.push(directive),
     }
 }
 
 /// nginx's own record of a directive.
 pub fn in_nginx(directive: &DirectiveInfo) -> Option<NginxDirective> {
-    known().find(|known| known.name == directive.name && known.contexts & directive.contexts != 0)
+    nginx_directives()
+        .find(|candidate| candidate.name == directive.name && candidate.contexts & directive.contexts != 0)
 }
 
 /// Lines with syntax, default, contexts and first version, as nginx's documentation has them.

@@ -148,7 +148,7 @@ fn without_links(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn found(name: &str) -> String {
+    fn page_of(name: &str) -> String {
         match look_up(name) {
             Lookup::Found(text) => text,
             Lookup::Unknown(similar) => panic!("{name} is unknown; similar: {similar:?}"),
@@ -157,18 +157,18 @@ mod tests {
 
     #[test]
     fn names_of_all_kinds_are_found() {
-        let directive = found("proxy_pass");
+        let directive = page_of("proxy_pass");
         assert!(
             directive.starts_with("proxy_pass (module proxy)\n\nSyntax:   proxy_pass URL;\n"),
             "{directive}"
         );
         assert!(directive.contains("\nproxy_pass (module stream_proxy)\n"), "{directive}");
-        assert!(found("$http_user_agent").starts_with("$http_NAME (variable of module core)"));
-        assert!(found("$args").contains("settable"));
-        let metric = found("tailwater_disk_inline_total");
-        assert_eq!(metric, found("disk_inline_total"));
+        assert!(page_of("$http_user_agent").starts_with("$http_NAME (variable of module core)"));
+        assert!(page_of("$args").contains("settable"));
+        let metric = page_of("tailwater_disk_inline_total");
+        assert_eq!(metric, page_of("disk_inline_total"));
         assert!(metric.starts_with("tailwater_disk_inline_total (metric, counter)"), "{metric}");
-        assert!(found("gzip").contains("Directives of module gzip\n"));
+        assert!(page_of("gzip").contains("Directives of module gzip\n"));
     }
 
     #[test]

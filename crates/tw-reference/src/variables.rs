@@ -65,7 +65,7 @@ fn add(chapters: &mut Vec<VariableChapter>, title: &'static str, variables: impl
     });
     for variable in variables {
         let list = &mut chapters[at].variables;
-        if list.iter().all(|known| known.name != variable.name) {
+        if list.iter().all(|known_variable| known_variable.name != variable.name) {
             list.push(variable);
         }
     }

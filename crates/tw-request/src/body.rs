@@ -151,21 +151,21 @@ impl Body {
             }
             Self::Parts(parts) => {
                 let mut skip = start;
-                let mut left = len;
-                let mut wanted = VecDeque::new();
+                let mut remaining = len;
+                let mut bodies = VecDeque::new();
                 for part in parts {
-                    if left == 0 {
+                    if remaining == 0 {
                         break;
                     }
                     let size = part.len()?;
-                    let taken = size.saturating_sub(skip).min(left);
+                    let taken = size.saturating_sub(skip).min(remaining);
                     if taken > 0 {
-                        wanted.push_back(part.part(skip, taken)?);
+                        bodies.push_back(part.part(skip, taken)?);
                     }
                     skip = skip.saturating_sub(size);
-                    left -= taken;
+                    remaining -= taken;
                 }
-                Some(Self::Parts(wanted))
+                Some(Self::Parts(bodies))
             }
             Self::Pull(stream) => stream.part(start, len).map(Self::Pull),
         }

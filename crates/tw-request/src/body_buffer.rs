@@ -73,8 +73,8 @@ pub struct SpillTarget {
 impl BodyBuffer {
     /// Bytes in it.
     pub fn len(&self) -> u64 {
-        let written = self.file.as_ref().map_or(0, |file| file.size.get());
-        self.memory.len() as u64 + self.writing.as_ref().map_or(0, |writing| writing.size) + written
+        let written_len = self.file.as_ref().map_or(0, |file| file.size.get());
+        self.memory.len() as u64 + self.writing.as_ref().map_or(0, |writing| writing.size) + written_len
     }
 
     /// Returns true if it holds nothing, neither bytes nor a file.
@@ -161,11 +161,11 @@ impl BodyBuffer {
     ) -> Poll<Result<(), DiskError>> {
         loop {
             if let Some(writing) = &mut self.writing {
-                let (written, cost) = ready!(writing.future.as_mut().poll(cx));
+                let (spilled, cost) = ready!(writing.future.as_mut().poll(cx));
                 let size = writing.size;
                 self.writing = None;
                 account.add(&cost);
-                match (written?, &self.file) {
+                match (spilled?, &self.file) {
                     (Some(file), _) => self.file = Some(Rc::new(file)),
                     (None, Some(file)) => file.size.set(file.size.get() + size),
                     (None, None) => {}
@@ -190,8 +190,8 @@ impl BodyBuffer {
                 let to = file.temp.file().clone();
                 let at = file.size.get();
                 Box::pin(async move {
-                    let written = disk.write_parts(&mut account, &to, at, parts).await;
-                    (written.map(|()| None), account)
+                    let result = disk.write_parts(&mut account, &to, at, parts).await;
+                    (result.map(|()| None), account)
                 })
             }
             None => {

@@ -15,8 +15,8 @@ impl ClientGone {
 }
 
 impl From<ClientGone> for io::Error {
-    fn from(gone: ClientGone) -> Self {
-        gone.0
+    fn from(client_gone: ClientGone) -> Self {
+        client_gone.0
     }
 }
 

@@ -57,13 +57,13 @@ impl ClientWait {
             return Ok(Waiting { measured: None, timeout, end: WaitEnd::Timeout });
         };
         let waited = self.waited.get_or_init(Rc::default);
-        let left = min_rate.patience(bytes).saturating_sub(waited.get());
-        if left.is_zero() {
+        let remaining = min_rate.patience(bytes).saturating_sub(waited.get());
+        if remaining.is_zero() {
             return Err(WaitEnd::TooSlow);
         }
-        let end = if left < timeout { WaitEnd::TooSlow } else { WaitEnd::Timeout };
+        let end = if remaining < timeout { WaitEnd::TooSlow } else { WaitEnd::Timeout };
         let measured = Some((waited.clone(), tw_rt::clock::now()));
-        Ok(Waiting { measured, timeout: left.min(timeout), end })
+        Ok(Waiting { measured, timeout: remaining.min(timeout), end })
     }
 }
 

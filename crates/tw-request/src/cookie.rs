@@ -3,9 +3,9 @@
 /// The value of a cookie in one `Cookie` field: `name = value` up to the next `;`, spaces around `=` allowed.
 pub fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     line.split(|byte| *byte == b';').find_map(|pair| {
-        let (found, rest) = trim(pair).split_at_checked(name.len())?;
+        let (found_value, rest) = trim(pair).split_at_checked(name.len())?;
         let value = trim(rest).strip_prefix(b"=")?;
-        found.eq_ignore_ascii_case(name).then(|| trim(value))
+        found_value.eq_ignore_ascii_case(name).then(|| trim(value))
     })
 }
 

@@ -126,14 +126,14 @@ mod tests {
             assert!(pieces.as_one().is_none_or(|one| one == all), "{sizes:?}");
             assert_eq!(pieces.clone().into_parts().concat(), all, "{sizes:?}");
             for want in [1, 3, 4096, usize::MAX] {
-                let mut left = pieces.clone();
-                let mut seen = Vec::new();
-                while let Some(piece) = left.pop(want) {
+                let mut left_pieces = pieces.clone();
+                let mut seen_text = Vec::new();
+                while let Some(piece) = left_pieces.pop(want) {
                     assert!(!piece.is_empty() && piece.len() <= want, "{sizes:?} {want}");
-                    seen.extend_from_slice(&piece);
-                    assert_eq!(left.len(), all.len() - seen.len(), "{sizes:?} {want}");
+                    seen_text.extend_from_slice(&piece);
+                    assert_eq!(left_pieces.len(), all.len() - seen_text.len(), "{sizes:?} {want}");
                 }
-                assert_eq!(seen, all, "{sizes:?} {want}");
+                assert_eq!(seen_text, all, "{sizes:?} {want}");
             }
             let mut both = pieces.clone();
             both.append(pieces);

@@ -114,11 +114,11 @@ pub fn open_now(r: &Request, path: &CStr) -> FileLookup {
 }
 
 fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
-    let found = tw_rt::watch::operation("opening a file", || look_up(r, path, options, turn));
-    match found {
+    let file = tw_rt::watch::operation("opening a file", || look_up(r, path, options, turn));
+    match file {
         // The lookup that may wait closes cached files to free descriptors, and tries again.
         Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
-        found => found,
+        file => file,
     }
 }
 
@@ -146,8 +146,8 @@ fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) 
 pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskError> {
     tw_rt::requeue().await;
     let options = open_options(r, path);
-    if let Now::Ready(found) = open_in_turn(r, path, &options, CheckSharing::Waited) {
-        return found.map_err(|errno| Op::Open.failed(errno));
+    if let Now::Ready(open_file) = open_in_turn(r, path, &options, CheckSharing::Waited) {
+        return open_file.map_err(|errno| Op::Open.failed(errno));
     }
     let Some(disk) = r.disk().cloned() else {
         return Err(Op::Open.failed(Errno::INVAL));
@@ -180,7 +180,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let options = open_options(r, path);
     if options.links != Links::Follow {
         return match open_in_turn(r, path, &options, CheckSharing::First) {
-            Now::Ready(found) => Now::Ready(found.map(|file| *file.meta())),
+            Now::Ready(open_file) => Now::Ready(open_file.map(|file| *file.meta())),
             Now::Cold => Now::Cold,
         };
     }
@@ -188,13 +188,13 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let user =
         FileUser { disk, options: &options, cache, read: r.context.read_at, turn: CheckSharing::Waited };
     let mut files = r.client().event_loop.files.borrow_mut();
-    if let CachedPath::Valid(found) = files.known(path, &user) {
-        return Now::Ready(found.map(|file| *file.meta()));
+    if let CachedPath::Valid(open_file) = files.valid_entry(path, &user) {
+        return Now::Ready(open_file.map(|file| *file.meta()));
     }
     match disk.probe_now(path) {
         Now::Ready(Err(errno)) if files.made_room(errno) => disk.probe_now(path),
         Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
-        found => found,
+        meta => meta,
     }
 }
 

@@ -5,7 +5,7 @@ use tw_http::Known;
 /// Set of field names: one bit for each known name, a list for the others.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderNames {
-    known: u64,
+    known_bits: u64,
     /// In lower case.
     others: Vec<Box<[u8]>>,
 }
@@ -14,15 +14,15 @@ impl HeaderNames {
     /// Adds a name, in any case.
     pub fn add(&mut self, name: &[u8]) {
         match Known::find(name) {
-            Some(known) => self.known |= known.bit(),
+            Some(known_name) => self.known_bits |= known_name.bit(),
             None => self.others.push(name.to_ascii_lowercase().into()),
         }
     }
 
-    /// Returns true if the set has `name`, in any case; `known` is the result of [`Known::find`] for it.
-    pub fn has(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
-            Some(known) => self.known & known.bit() != 0,
+    /// Returns true if the set has `name`, in any case; `known_name` is the result of [`Known::find`] for it.
+    pub fn has(&self, name: &[u8], known_name: Option<Known>) -> bool {
+        match known_name {
+            Some(known_name) => self.known_bits & known_name.bit() != 0,
             None => self.others.iter().any(|other| other.eq_ignore_ascii_case(name)),
         }
     }

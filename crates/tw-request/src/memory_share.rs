@@ -27,12 +27,12 @@ thread_local! {
 /// Memory that the clients of one address hold with one protocol.
 struct AddressShare {
     key: Key,
-    held: Cell<usize>,
+    bytes: Cell<usize>,
 }
 
 /// Memory that the client of one connection holds.
 pub struct MemoryShare {
-    held: Cell<usize>,
+    bytes: Cell<usize>,
     address: Rc<AddressShare>,
 }
 
@@ -41,29 +41,29 @@ impl MemoryShare {
     pub fn new(peer: &Addr, protocol: MemoryHolder) -> Rc<Self> {
         let key = (peer.inet().map(|inet| client_of(inet.ip())), protocol);
         let address = ADDRESSES.with_borrow_mut(|all| {
-            let known = all.get(&key).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                let new = Rc::new(AddressShare { key, held: Cell::new(0) });
+            let address_share = all.get(&key).and_then(Weak::upgrade);
+            address_share.unwrap_or_else(|| {
+                let new = Rc::new(AddressShare { key, bytes: Cell::new(0) });
                 all.insert(key, Rc::downgrade(&new));
                 new
             })
         });
-        Rc::new(Self { held: Cell::new(0), address })
+        Rc::new(Self { bytes: Cell::new(0), address })
     }
 
     /// Bytes that the client of the connection holds.
-    pub fn held(&self) -> usize {
-        self.held.get()
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.get()
     }
 
     /// Bytes that all clients of the address hold with this protocol, on this loop.
     pub fn held_by_address(&self) -> usize {
-        self.address.held.get()
+        self.address.bytes.get()
     }
 
     fn change(&self, from: usize, to: usize) {
-        for held in [&self.held, &self.address.held] {
-            held.set(held.get() + to - from);
+        for bytes in [&self.bytes, &self.address.bytes] {
+            bytes.set(bytes.get() + to - from);
         }
         memory::count_held(self.address.key.1, to.cast_signed() - from.cast_signed());
     }
@@ -75,7 +75,7 @@ impl Drop for AddressShare {
         let _ = ADDRESSES.try_with(|all| {
             let mut all = all.borrow_mut();
             // A newer entry may be in its place.
-            if all.get(&self.key).is_some_and(|known| known.strong_count() == 0) {
+            if all.get(&self.key).is_some_and(|candidate| candidate.strong_count() == 0) {
                 all.remove(&self.key);
             }
             if all.is_empty() {
@@ -142,11 +142,11 @@ mod tests {
         let mut hold = Hold::new(Some(&one), 100);
         let more = Hold::new(Some(&two), 7);
         hold.set(40);
-        assert_eq!((one.held(), one.held_by_address()), (40, 47));
-        assert_eq!((two.held(), two.held_by_address()), (7, 47));
+        assert_eq!((one.held_bytes(), one.held_by_address()), (40, 47));
+        assert_eq!((two.held_bytes(), two.held_by_address()), (7, 47));
         assert_eq!((other.held_by_address(), third.held_by_address()), (0, 0));
         drop((hold, more));
-        assert_eq!((one.held(), two.held_by_address()), (0, 0));
+        assert_eq!((one.held_bytes(), two.held_by_address()), (0, 0));
         drop((one, two, other, third));
         assert_eq!(ADDRESSES.with_borrow(HashMap::len), 0);
         Hold::default().set(5);

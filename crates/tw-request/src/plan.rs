@@ -222,7 +222,7 @@ pub struct Plan {
     /// Core settings of the location.
     pub core: Arc<Location>,
     /// Heading of the location; `None` for the server's own plan.
-    pub written: Option<Heading>,
+    pub heading: Option<Heading>,
     /// Variable of a predicate location.
     pub predicate: Option<Var>,
     /// Plans of its `if` blocks, in the order they are written.
@@ -285,7 +285,7 @@ impl Plan {
             name,
             server,
             core,
-            written: None,
+            heading: None,
             ifs: Vec::new(),
             limit_except: None,
             predicate: None,
@@ -478,7 +478,7 @@ impl Plan {
         let awaited = AwaitedVariables(variables.into());
         let mut has_place = false;
         for (handlers, modules) in self.phases.iter_mut().zip(&mut self.made_by.phases) {
-            if let Some(at) = modules.iter().position(|known| *known == module) {
+            if let Some(at) = modules.iter().position(|candidate| *candidate == module) {
                 has_place = true;
                 let name = modules.get(at).copied().unwrap_or_default();
                 handlers.insert(at, Box::new(awaited.clone()));

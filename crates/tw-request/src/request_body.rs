@@ -210,9 +210,9 @@ impl RequestBody {
     }
 
     /// Keeps the pieces seen by the handler that took the body, if they are the whole body.
-    pub fn keep(&mut self, seen: Pieces) {
-        if self.buffer.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
-            self.buffer.append(seen);
+    pub fn keep(&mut self, pieces: Pieces) {
+        if self.buffer.is_empty() && !self.is_pending() && self.received() == pieces.len() as u64 {
+            self.buffer.append(pieces);
         }
     }
 

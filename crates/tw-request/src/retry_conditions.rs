@@ -106,7 +106,10 @@ impl RetryOn {
 
     /// The word for a status; nothing for others.
     pub fn of_status(status: u16) -> Self {
-        Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
+        Self::STATUSES
+            .iter()
+            .find(|(candidate, _)| *candidate == status)
+            .map_or(Self::NONE, |(_, next)| *next)
     }
 
     /// The word of `proxy_next_upstream` that a failure is.
@@ -187,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_directive_has_its_own_words() {
-        let has = |words: &[(&str, u32)], word: &str| words.iter().any(|(known, _)| *known == word);
+        let has = |words: &[(&str, u32)], word: &str| words.iter().any(|(candidate, _)| *candidate == word);
         let lists = [
             RetryOn::WORDS,
             RetryOn::STALE_WORDS,

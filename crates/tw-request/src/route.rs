@@ -187,7 +187,7 @@ impl Locations {
                 match inner.search(uri, tests)? {
                     Best::None => {}
                     Best::Prefix(plan) => best = Best::Prefix(plan),
-                    found @ Best::Final(_) => return Ok(found),
+                    found_best @ Best::Final(_) => return Ok(found_best),
                 }
             }
             if prefix.no_regex {
@@ -230,11 +230,11 @@ fn within(
     uri: &[u8],
     tests: &mut dyn LocationTests,
 ) -> Result<Best, FailedTest> {
-    let found = match inner {
+    let plan_id = match inner {
         Some(inner) => inner.search(uri, tests)?.plan(),
         None => None,
     };
-    Ok(Best::Final(found.unwrap_or(plan)))
+    Ok(Best::Final(plan_id.unwrap_or(plan)))
 }
 
 #[cfg(test)]
@@ -321,8 +321,8 @@ mod tests {
             ("/app/stop/x.gif", Some(4)),
             ("*", None),
         ] {
-            let found = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
-            assert_eq!(found.map(|plan| plan.0), expected, "{uri}");
+            let plan_id = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
+            assert_eq!(plan_id.map(|plan| plan.0), expected, "{uri}");
         }
     }
 
@@ -351,8 +351,8 @@ mod tests {
             ("/d", 8),
             ("/e", 6),
         ] {
-            let found = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
-            assert_eq!(found, Some(PlanId(expected)), "{uri}");
+            let plan_id = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
+            assert_eq!(plan_id, Some(PlanId(expected)), "{uri}");
         }
     }
 
@@ -368,8 +368,8 @@ mod tests {
             [("/joe/x.php", 2, &["joe", "php"][..]), ("/joe/x", 3, &["joe"]), ("/JOE/x.php", 4, &[])]
         {
             let mut tests = Tests::default();
-            let found = l.find(uri.as_bytes(), &mut tests).unwrap();
-            assert_eq!(found, Some(PlanId(plan)), "{uri}");
+            let plan_id = l.find(uri.as_bytes(), &mut tests).unwrap();
+            assert_eq!(plan_id, Some(PlanId(plan)), "{uri}");
             assert_eq!(tests.noted, expected, "{uri}");
             assert_eq!(tests.captures.group(1), expected.last().map(|s| s.as_bytes()), "{uri}");
         }

@@ -17,7 +17,7 @@ pub enum SendError {
 }
 
 impl From<ClientGone> for SendError {
-    fn from(gone: ClientGone) -> Self {
-        Self::Gone(gone.into())
+    fn from(client_gone: ClientGone) -> Self {
+        Self::Gone(client_gone.into())
     }
 }

@@ -156,7 +156,7 @@ pub fn set_cookie(r: &mut Request) {
 
 /// Returns true if this is a value of `SameSite`.
 pub fn is_same_site(value: &[u8]) -> bool {
-    SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
+    SAME_SITE.iter().any(|candidate| candidate.eq_ignore_ascii_case(value))
 }
 
 /// The first that is not empty.

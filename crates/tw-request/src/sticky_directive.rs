@@ -75,7 +75,7 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
     if name.is_empty() {
         return Err(node.fail("empty cookie name"));
     }
-    let mut written = WrittenCookie { name: (&*name).into(), ..WrittenCookie::default() };
+    let mut written_cookie = WrittenCookie { name: (&*name).into(), ..WrittenCookie::default() };
     for word in node.args.iter().skip(2) {
         let once = |is_new: bool, name: &str| {
             let duplicate = || node.fail(format!("parameter \"{name}\" is duplicate")).at(word.span);
@@ -87,34 +87,34 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
         };
         let invalid = |name: &str| node.fail(format!("invalid \"{name}\" parameter value")).at(word.span);
         if let Some(value) = word.param("domain") {
-            once(written.domain.is_none(), "domain")?;
-            written.domain = Some((filled(value, "domain")?, word.span));
+            once(written_cookie.domain.is_none(), "domain")?;
+            written_cookie.domain = Some((filled(value, "domain")?, word.span));
         } else if let Some(value) = word.param("path") {
-            once(written.path.is_none(), "path")?;
-            written.path = Some(filled(value, "path")?);
+            once(written_cookie.path.is_none(), "path")?;
+            written_cookie.path = Some(filled(value, "path")?);
         } else if let Some(value) = word.param("expires") {
-            once(written.expires.is_none(), "expires")?;
-            written.expires = Some(match value {
+            once(written_cookie.expires.is_none(), "expires")?;
+            written_cookie.expires = Some(match value {
                 b"max" => CookieExpires::Max,
                 value => CookieExpires::After(units::sec(value).ok_or_else(|| invalid("expires"))?),
             });
         } else if let Some(value) = word.param("samesite") {
-            once(written.same_site.is_none(), "samesite")?;
+            once(written_cookie.same_site.is_none(), "samesite")?;
             if !value.contains(&b'$') && !is_same_site(value) {
                 return Err(invalid("samesite"));
             }
-            written.same_site = Some((value.into(), word.span));
+            written_cookie.same_site = Some((value.into(), word.span));
         } else {
             let flag = match &*word.bytes {
-                b"httponly" => &mut written.http_only,
-                b"secure" => &mut written.secure,
+                b"httponly" => &mut written_cookie.http_only,
+                b"secure" => &mut written_cookie.secure,
                 _ => return Err(unknown(node, word)),
             };
             once(!*flag, &word.lossy())?;
             *flag = true;
         }
     }
-    Ok(written)
+    Ok(written_cookie)
 }
 
 fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {
@@ -172,11 +172,11 @@ fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {
 
 /// Makes what requests of the group `upstream` use.
 pub(crate) fn resolve(
-    written: WrittenSticky,
+    sticky: WrittenSticky,
     upstream: &str,
     cx: &mut Resolve<'_>,
 ) -> Result<Sticky, ConfError> {
-    match written {
+    match sticky {
         WrittenSticky::Cookie(cookie) => {
             let mut template = |text: Option<(Box<[u8]>, Span)>| {
                 text.map(|(text, at)| cx.template_text(&text, Some(at))).transpose()
@@ -207,12 +207,12 @@ fn templates(words: &[Word], cx: &mut Resolve<'_>) -> Result<Vec<Template>, Conf
 
 /// The sessions of a zone, with those that were learned before.
 fn sessions(
-    written: WrittenZone,
+    written_zone: WrittenZone,
     timeout: Duration,
     upstream: &str,
     cx: &mut Resolve<'_>,
 ) -> Result<Arc<StickySessions>, ConfError> {
-    let WrittenZone { name, size, span } = written;
+    let WrittenZone { name, size, span } = written_zone;
     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let before = cx.previous::<Zone>(&name).filter(|zone| zone.size == size && &*zone.upstream == upstream);
     let mut is_new = false;

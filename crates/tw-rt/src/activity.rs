@@ -36,7 +36,7 @@ impl Names {
     /// The number of a name, from 1 on.
     fn number_of(&self, name: &'static str) -> u64 {
         // A name is mostly the same static string, so comparing the pointers usually suffices.
-        let is_same = |known: &&'static str| std::ptr::eq(*known, name);
+        let is_same = |candidate: &&'static str| std::ptr::eq(*candidate, name);
         let Some(hint) = self.hints.get((name.as_ptr().addr() >> 3) % HINTS) else {
             return NAMES_MAX as u64 + 1;
         };
@@ -44,9 +44,9 @@ impl Names {
         if self.places.get(usize::from(place)).and_then(OnceLock::get).is_some_and(is_same) {
             return u64::from(place) + 1;
         }
-        let known = self.places.iter().map_while(OnceLock::get).position(is_same);
+        let known_value = self.places.iter().map_while(OnceLock::get).position(is_same);
         let is = |slot: &OnceLock<&'static str>| *slot.get_or_init(|| name) == name;
-        let place = known.or_else(|| self.places.iter().position(is)).unwrap_or(NAMES_MAX);
+        let place = known_value.or_else(|| self.places.iter().position(is)).unwrap_or(NAMES_MAX);
         hint.store(place as u8, Relaxed);
         place as u64 + 1
     }

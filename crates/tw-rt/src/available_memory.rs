@@ -61,9 +61,9 @@ pub fn is_short() -> bool {
 pub fn refresh() {
     let read = read(Path::new("/"));
     AVAILABLE.store(read.available.unwrap_or(u64::MAX), Relaxed);
-    let (bound, left) = bounded(BUDGET.load(Relaxed), read);
+    let (bound, remaining) = bounded(BUDGET.load(Relaxed), read);
     let pages = if read.limit.is_some() { FilePages::Count } else { FilePages::DoNotCount };
-    memory::look(bound, left, pages);
+    memory::look(bound, remaining, pages);
 }
 
 /// Bound of the account, and what is left of it.
@@ -74,12 +74,12 @@ fn bounded(budget: u64, read: Reading) -> (Option<u64>, u64) {
     });
     match (budget, in_group) {
         (BUDGET_OFF, _) | (BUDGET_AUTO, None) => (None, u64::MAX),
-        (BUDGET_AUTO, Some((bound, left))) => (Some(bound), left),
+        (BUDGET_AUTO, Some((bound, remaining))) => (Some(bound), remaining),
         (size, in_group) => {
-            let left = size.saturating_sub(read.resident.unwrap_or(0));
+            let remaining = size.saturating_sub(read.resident.unwrap_or(0));
             match in_group {
-                Some((bound, left_in_group)) => (Some(bound.min(size)), left.min(left_in_group)),
-                None => (Some(size), left),
+                Some((bound, left_in_group)) => (Some(bound.min(size)), remaining.min(left_in_group)),
+                None => (Some(size), remaining),
             }
         }
     }

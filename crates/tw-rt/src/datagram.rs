@@ -269,18 +269,18 @@ impl SegmentUse {
         messages: &[OutgoingMessage<'_>],
         outcome: &mut SendOutcome,
     ) -> BatchRoom {
-        let mut left = messages;
-        while !left.is_empty() {
-            match tw_sys::datagram::send(fd, left, Joining::Separate) {
+        let mut outgoing_messages = messages;
+        while !outgoing_messages.is_empty() {
+            match tw_sys::datagram::send(fd, outgoing_messages, Joining::Separate) {
                 Ok(0) => return BatchRoom::Full,
                 Ok(count) => {
-                    left.iter().take(count).for_each(|message| outcome.count(message));
-                    left = left.get(count..).unwrap_or_default();
+                    outgoing_messages.iter().take(count).for_each(|message| outcome.count(message));
+                    outgoing_messages = outgoing_messages.get(count..).unwrap_or_default();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return BatchRoom::Full,
                 Err(error) => {
                     outcome.fail(error);
-                    left = left.get(1..).unwrap_or_default();
+                    outgoing_messages = outgoing_messages.get(1..).unwrap_or_default();
                 }
             }
         }

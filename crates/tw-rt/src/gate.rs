@@ -66,8 +66,8 @@ pub fn prepare(count: usize) {
 }
 
 fn make(count: usize) -> io::Result<Vec<Gate>> {
-    let found = tw_sys::epoll::find_by(&UnixDatagram::unbound()?);
-    let Some(epoll) = found.map(Rc::new) else { return Ok(Vec::new()) };
+    let owned_fd = tw_sys::epoll::find_by(&UnixDatagram::unbound()?);
+    let Some(epoll) = owned_fd.map(Rc::new) else { return Ok(Vec::new()) };
     let mut gates = Vec::with_capacity(count);
     for _ in 0..count {
         // Sockets are registered one at a time, so the event reported has the mark of this one.

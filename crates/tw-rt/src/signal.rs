@@ -116,11 +116,11 @@ impl Signals {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-                    if left == Some(Duration::ZERO) {
+                    let remaining = end.map(|end| end.saturating_duration_since(Instant::now()));
+                    if remaining == Some(Duration::ZERO) {
                         return Ok(None);
                     }
-                    self.poll(left)?;
+                    self.poll(remaining)?;
                 }
                 Err(e) => return Err(e),
             }

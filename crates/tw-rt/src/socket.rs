@@ -375,15 +375,15 @@ impl Socket {
         if self.is_tcp() { self.with_fd(|fd| Ok(set(fd)?)) } else { Ok(()) }
     }
 
-    /// Runs `call` if the stream is ready in that direction. Fewer than `wanted` bytes mean that it no longer is, which
+    /// Runs `call` if the stream is ready in that direction. Fewer than `wanted_number` bytes mean that it no longer is, which
     /// tokio is told by returning `WouldBlock` to it; the kernel then reports the next change.
     fn try_io(
         &self,
         direction: Direction,
-        wanted: usize,
+        wanted_number: usize,
         call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let is_short = |n| n < wanted && (n > 0 || direction == Direction::Write);
+        let is_short = |n| n < wanted_number && (n > 0 || direction == Direction::Write);
         let interest = match direction {
             Direction::Read => Interest::READABLE,
             Direction::Write => Interest::WRITABLE,
@@ -392,7 +392,7 @@ impl Socket {
             let outcome = self.with_fd(call);
             // The read returned all bytes that were asked for: there may be more, of which the loop was notified
             // before.
-            if !matches!(outcome, Ok(n) if n == wanted) {
+            if !matches!(outcome, Ok(n) if n == wanted_number) {
                 self.input.set(Input::AsNotified);
             }
             return outcome;

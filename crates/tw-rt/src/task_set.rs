@@ -107,12 +107,12 @@ mod tests {
             });
             yield_now().await;
             drop(set);
-            let seen = turns.get();
-            assert!(seen > 0);
+            let seen_count = turns.get();
+            assert!(seen_count > 0);
             for _ in 0..3 {
                 yield_now().await;
             }
-            assert_eq!((turns.get(), Rc::strong_count(&turns)), (seen, 1));
+            assert_eq!((turns.get(), Rc::strong_count(&turns)), (seen_count, 1));
         });
     }
 }

@@ -188,9 +188,9 @@ impl Local {
             // tick is often enough to keep such turns apart, and to keep the loop's clock right.
             self.end_soon();
         }
-        let left = self.polls_left.get() - 1;
-        self.polls_left.set(left);
-        if left == 0 {
+        let remaining = self.polls_left.get() - 1;
+        self.polls_left.set(remaining);
+        if remaining == 0 {
             self.polls_left.set(self.polls_per_turn.get());
             self.end_soon();
         }

@@ -127,7 +127,7 @@ fn set(settings: &mut Settings, option: &str, next: impl FnOnce() -> Option<Stri
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (option, None),
     };
-    let is_known = OPTIONS.iter().any(|known| known.value.is_some() && known.names.contains(&name));
+    let is_known = OPTIONS.iter().any(|opt| opt.value.is_some() && opt.names.contains(&name));
     let name = name.strip_prefix("--").filter(|_| is_known);
     let name = name.ok_or_else(|| format!("invalid option: \"{option}\""))?;
     let value = inline.or_else(next).ok_or_else(|| format!("option \"--{name}\" requires a value"))?;

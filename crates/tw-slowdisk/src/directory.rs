@@ -87,7 +87,7 @@ impl Directory {
     /// Attributes of a name for the kernel, which uses the inode once more.
     fn entry(&self, dir: BorrowedFd<'_>, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
         let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let ino = self.inodes().found(identity(&stat), parent, name);
+        let ino = self.inodes().add_lookup(identity(&stat), parent, name);
         Ok(attr(ino, &stat))
     }
 
@@ -210,9 +210,10 @@ impl Store for Directory {
     fn write(&self, _: u64, handle: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let file = self.file(handle)?;
         let before = if self.used.get().is_some() { size(&fstat(&file)?) } else { 0 };
-        let mut written = 0;
-        while written < data.len() {
-            written += retry_on_intr(|| pwrite(&file, &data[written..], offset + written as u64))?;
+        let mut written_len = 0;
+        while written_len < data.len() {
+            written_len +=
+                retry_on_intr(|| pwrite(&file, &data[written_len..], offset + written_len as u64))?;
         }
         self.count(before, before.max(offset + data.len() as u64));
         Ok(())
@@ -244,7 +245,7 @@ impl Store for Directory {
         }
         let stat = fstat(&file)?;
         let mut inodes = self.inodes();
-        let ino = inodes.found(identity(&stat), parent, name);
+        let ino = inodes.add_lookup(identity(&stat), parent, name);
         Ok((attr(ino, &stat), inodes.opened(ino, file)))
     }
 

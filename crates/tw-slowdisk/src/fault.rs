@@ -170,12 +170,12 @@ struct GateState {
 pub(crate) enum Verdict {
     Go,
     /// Waits, and then goes on, or fails.
-    Wait(Held, Option<Errno>),
+    Wait(HeldOperation, Option<Errno>),
     Fail(Errno),
 }
 
 /// One operation that waits; it counts as waiting from the moment the disk has seen it.
-pub(crate) struct Held {
+pub(crate) struct HeldOperation {
     gate: Arc<Gate>,
     span: Option<Duration>,
 }
@@ -289,7 +289,7 @@ impl Faults {
     /// Number of operations of each kind, and of those that settings have hit.
     pub(crate) fn hits(&self) -> Vec<HitCount> {
         let all = |op| {
-            let of_kind = self.counts.iter().zip(Op::ALL).filter(|(_, known)| known.kind() == Some(op));
+            let of_kind = self.counts.iter().zip(Op::ALL).filter(|(_, known_op)| known_op.kind() == Some(op));
             of_kind.map(|(count, _)| count.load(Ordering::Relaxed)).sum()
         };
         FaultOp::ALL
@@ -354,9 +354,9 @@ impl Rule {
 }
 
 impl Gate {
-    fn enter(gate: &Arc<Self>, span: Option<Duration>) -> Held {
+    fn enter(gate: &Arc<Self>, span: Option<Duration>) -> HeldOperation {
         lock(&gate.state).waiting += 1;
-        Held { gate: Arc::clone(gate), span }
+        HeldOperation { gate: Arc::clone(gate), span }
     }
 
     fn lift(&self) {
@@ -365,7 +365,7 @@ impl Gate {
     }
 }
 
-impl Held {
+impl HeldOperation {
     /// Blocks until the operation may go on.
     pub(crate) fn wait(self) {
         let Self { gate, span } = self;
@@ -423,11 +423,11 @@ mod tests {
         let faults = Arc::new(Faults::default());
         let first = faults.on(Op::Open).inject(Fault::Error(Errno::IO));
         let second = faults.on(Op::Open).inject(Fault::Delay(Duration::from_secs(60)));
-        let Verdict::Wait(held, None) = faults.apply(Op::Open, OsStr::new("f"), || 0) else {
+        let Verdict::Wait(held_operation, None) = faults.apply(Op::Open, OsStr::new("f"), || 0) else {
             panic!("the second holds")
         };
         second.lift();
-        held.wait();
+        held_operation.wait();
         assert_eq!(word(faults.apply(Op::Open, OsStr::new("f"), || 0)), "fail");
         drop(first);
         assert_eq!(word(faults.apply(Op::Open, OsStr::new("f"), || 0)), "go");
@@ -441,7 +441,7 @@ mod tests {
         settings.set("eio", "100%").unwrap();
         faults.set(settings);
         let name = OsStr::new("f");
-        let Verdict::Wait(held, Some(Errno::IO)) = faults.apply(Op::Read, name, || 0) else {
+        let Verdict::Wait(held_operation, Some(Errno::IO)) = faults.apply(Op::Read, name, || 0) else {
             panic!("it waits")
         };
         let stall = faults.on(Op::Read).inject(Fault::Error(Errno::ROFS));
@@ -451,7 +451,7 @@ mod tests {
         drop(stall);
         // New settings release operations that wait.
         faults.set(Settings::default());
-        held.wait();
+        held_operation.wait();
         let read = faults.hits().into_iter().find(|hits| hits.op == FaultOp::Read).unwrap();
         assert_eq!((read.all, read.delayed, read.failed), (2, 1, 1));
     }

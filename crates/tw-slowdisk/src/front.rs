@@ -126,12 +126,12 @@ impl<S: Store> Front<S> {
         match self.shared.faults.apply(op, name, || self.shared.store.used()) {
             Verdict::Go => finish(reply),
             Verdict::Fail(errno) => reply.refuse(errno),
-            Verdict::Wait(held, error) => {
+            Verdict::Wait(held_operation, error) => {
                 // The session's threads serve the others meanwhile. If no thread can be started the closure is
                 // dropped with the reply in it, and a dropped reply answers EIO.
                 let thread = thread::Builder::new().name("held".to_owned()).stack_size(HELD_STACK_SIZE);
                 let _ = thread.spawn(move || {
-                    held.wait();
+                    held_operation.wait();
                     match error {
                         Some(errno) => reply.refuse(errno),
                         None => finish(reply),

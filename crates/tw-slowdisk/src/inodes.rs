@@ -57,7 +57,7 @@ impl Inodes {
     }
 
     /// Number of the file that was found under this name, for one more use by the kernel.
-    pub(crate) fn found(&mut self, identity: Identity, parent: u64, name: &OsStr) -> u64 {
+    pub(crate) fn add_lookup(&mut self, identity: Identity, parent: u64, name: &OsStr) -> u64 {
         let number = *self.by_identity.entry(identity).or_insert(self.next_number);
         self.next_number = self.next_number.max(number + 1);
         let inode = self.by_number.entry(number).or_insert_with(|| Inode {
@@ -150,7 +150,7 @@ impl Inodes {
     pub(crate) fn closed(&mut self, number: u64, handle: u64) -> Option<(Arc<OwnedFd>, bool)> {
         let file = self.handles.remove(&handle)?;
         let Some(inode) = self.by_number.get_mut(&number) else { return Some((file, true)) };
-        inode.handles.retain(|known| *known != handle);
+        inode.handles.retain(|candidate| *candidate != handle);
         let is_last = inode.handles.is_empty();
         self.forget(number, 0);
         Some((file, is_last))
@@ -165,9 +165,9 @@ mod tests {
     fn inodes_follow_names_and_end_with_their_last_use() {
         let mut inodes = Inodes::new((1, 1));
         let os = |name: &'static str| OsStr::new(name);
-        let dir = inodes.found((1, 2), ROOT, os("d"));
-        let file = inodes.found((1, 3), dir, os("f"));
-        assert_eq!(inodes.found((1, 3), dir, os("f")), file);
+        let dir = inodes.add_lookup((1, 2), ROOT, os("d"));
+        let file = inodes.add_lookup((1, 3), dir, os("f"));
+        assert_eq!(inodes.add_lookup((1, 3), dir, os("f")), file);
         assert_eq!(inodes.path(file).unwrap(), "d/f");
         inodes.renamed((1, 2), ROOT, os("e"));
         assert_eq!(inodes.path(file).unwrap(), "e/f");
@@ -179,6 +179,6 @@ mod tests {
         assert!(inodes.is_open((1, 3)) && inodes.any_file(file).is_some());
         assert!(inodes.closed(file, handle).unwrap().1);
         assert_eq!(inodes.path(file), Err(Errno::STALE));
-        assert_ne!(inodes.found((1, 3), dir, os("f")), file, "numbers are not used twice");
+        assert_ne!(inodes.add_lookup((1, 3), dir, os("f")), file, "numbers are not used twice");
     }
 }

@@ -179,10 +179,10 @@ fn full_disk_has_room_again_when_files_are_removed() {
     assert_eq!((room.f_bavail, room.f_blocks * room.f_frsize), (0, 64 << 10));
 
     // A file that is open keeps its bytes.
-    let held = File::open(bench.at("old")).unwrap();
+    let file = File::open(bench.at("old")).unwrap();
     fs::remove_file(bench.at("old")).unwrap();
     assert_eq!(errno(fs::write(bench.at("b"), "x")), Some(Errno::NOSPC.raw_os_error()));
-    drop(held);
+    drop(file);
     assert!(until(TIMEOUT, || fs::write(bench.at("b"), "x").is_ok()));
     let room = rustix::fs::statvfs(bench.at("")).unwrap();
     assert!(room.f_bavail * room.f_frsize > 30_000);

@@ -431,8 +431,8 @@ mod tests {
             ("/10/http", Err("UnknownVersion")),
             ("/99999999999/http", Err("UnknownVersion")),
         ] {
-            let found = Endpoint::of(path.as_bytes()).map_err(|refusal| refusal.code);
-            assert_eq!(found, expected, "{path}");
+            let endpoint = Endpoint::of(path.as_bytes()).map_err(|refusal| refusal.code);
+            assert_eq!(endpoint, expected, "{path}");
         }
         assert!(Endpoint::of(b"/http/\xff").is_err());
     }

@@ -124,8 +124,8 @@ impl Settings<Http> for StatusZone {
                 if word.bytes.is_empty() {
                     return Err(node.invalid_parameter(word));
                 }
-                let written = if word.is("off") { RawStatusZone::Off } else { RawStatusZone::Named(word.bytes.clone()) };
-                raw.zone.set_once(node, written)
+                let status_zone = if word.is("off") { RawStatusZone::Off } else { RawStatusZone::Named(word.bytes.clone()) };
+                raw.zone.set_once(node, status_zone)
             })];
 
     const METRICS: &'static [Metric] = &[
@@ -267,14 +267,14 @@ impl Zone {
 
     /// Requests by status.
     fn statuses(&self) -> BTreeMap<u16, u64> {
-        let mut found = BTreeMap::new();
+        let mut results = BTreeMap::new();
         for status in self.sets.iter().flat_map(|set| &set.statuses) {
             let count = status.count.load(Relaxed);
             if count > 0 {
-                *found.entry(status.code.load(Relaxed)).or_default() += count;
+                *results.entry(status.code.load(Relaxed)).or_default() += count;
             }
         }
-        found
+        results
     }
 }
 
@@ -288,15 +288,15 @@ impl Set {
 
     /// Counter of a status. The most frequent ones come early and are found first.
     fn place(&self, status: u16) -> &AtomicU64 {
-        for known in &self.statuses {
-            let code = match known.code.load(Relaxed) {
+        for known_status in &self.statuses {
+            let code = match known_status.code.load(Relaxed) {
                 0 if status != 0 => {
-                    known.code.compare_exchange(0, status, Release, Relaxed).err().unwrap_or(status)
+                    known_status.code.compare_exchange(0, status, Release, Relaxed).err().unwrap_or(status)
                 }
                 code => code,
             };
             if code == status && status != 0 {
-                return &known.count;
+                return &known_status.count;
             }
         }
         &self.others

@@ -14,9 +14,9 @@ pub fn find_by(watched: impl AsFd) -> Option<OwnedFd> {
     let watched = watched.as_fd().as_raw_fd();
     let highest = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let highest = highest.and_then(|n| RawFd::try_from(n).ok()).unwrap_or(RawFd::MAX);
-    let found = (0..highest).find(|number| is_registered(*number, watched).is_ok())?;
+    let value = (0..highest).find(|number| is_registered(*number, watched).is_ok())?;
     // SAFETY: the call takes no pointers. The number belongs to an epoll descriptor.
-    let own = unsafe { libc::fcntl(found, libc::F_DUPFD_CLOEXEC, 0) };
+    let own = unsafe { libc::fcntl(value, libc::F_DUPFD_CLOEXEC, 0) };
     // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
     (own >= 0).then(|| unsafe { std::os::fd::FromRawFd::from_raw_fd(own) })
 }
@@ -37,15 +37,15 @@ mod tests {
 
     #[test]
     fn the_epoll_that_watches_is_found_among_others() {
-        let [other, wanted] = [(); 2].map(|()| epoll::create(CreateFlags::CLOEXEC).unwrap());
+        let [other, wanted_value] = [(); 2].map(|()| epoll::create(CreateFlags::CLOEXEC).unwrap());
         let [watched, marker] = [0, 1].map(|n| eventfd(n, EventfdFlags::CLOEXEC).unwrap());
         assert!(find_by(&watched).is_none());
         epoll::add(&other, &marker, EventData::new_u64(1), EventFlags::IN).unwrap();
-        epoll::add(&wanted, &watched, EventData::new_u64(2), EventFlags::IN).unwrap();
-        let found = find_by(&watched).unwrap();
-        epoll::add(&found, &marker, EventData::new_u64(3), EventFlags::IN).unwrap();
+        epoll::add(&wanted_value, &watched, EventData::new_u64(2), EventFlags::IN).unwrap();
+        let owned_fd = find_by(&watched).unwrap();
+        epoll::add(&owned_fd, &marker, EventData::new_u64(3), EventFlags::IN).unwrap();
         let mut events = Vec::with_capacity(4);
-        epoll::wait(&wanted, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+        epoll::wait(&wanted_value, rustix::buffer::spare_capacity(&mut events), None).unwrap();
         assert_eq!(events.iter().map(|event| event.data.u64()).collect::<Vec<_>>(), [3]);
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     /// The flags of the mappings that are meant, by their addresses and the line that begins what is said of them.
     fn flags(is_meant: impl Fn(&Range<usize>, &str) -> bool) -> Vec<String> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         let mut is_it = false;
         for line in smaps.lines() {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));
@@ -165,13 +165,13 @@ mod tests {
             if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to))) {
                 is_it = is_meant(&(from..to), line);
             }
-            found.extend(line.strip_prefix("VmFlags: ").filter(|_| is_it).map(str::to_owned));
+            results.extend(line.strip_prefix("VmFlags: ").filter(|_| is_it).map(str::to_owned));
         }
-        found
+        results
     }
 
     fn has(flags: &str, flag: &str) -> bool {
-        flags.split(' ').any(|found| found == flag)
+        flags.split(' ').any(|candidate| candidate == flag)
     }
 
     /// Returns true if this address is locked. The total says nothing: tests beside this one lock and unlock memory.

@@ -146,8 +146,8 @@ static OLD: &[(i64, &str)] = &[];
 /// Name of a system call, if it is on the list. Allocates nothing, so signal handlers may call it.
 pub fn name(number: i64) -> Option<&'static str> {
     let lists = [COMMON, OLD, NEVER, NEVER_OLD, SOMETIMES];
-    let known = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == number);
-    known.map(|(_, name)| name.trim_start_matches("SYS_"))
+    let candidate = lists.iter().flat_map(|list| list.iter()).find(|(candidate, _)| *candidate == number);
+    candidate.map(|(_, name)| name.trim_start_matches("SYS_"))
 }
 
 #[cfg(test)]

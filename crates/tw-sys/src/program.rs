@@ -142,7 +142,7 @@ mod tests {
     /// Kilobytes of each part of the program in this process that no file has.
     fn own() -> Vec<(Range<usize>, usize)> {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         let mut at = None;
         for line in smaps.lines() {
             if let Some((_, addresses, _)) = mapped_file(line) {
@@ -150,10 +150,10 @@ mod tests {
             } else if let Some(number) = line.strip_prefix("Anonymous:")
                 && let Some(addresses) = at.take()
             {
-                found.push((addresses, number.trim().trim_end_matches(" kB").parse().unwrap()));
+                results.push((addresses, number.trim().trim_end_matches(" kB").parse().unwrap()));
             }
         }
-        found
+        results
     }
 
     #[test]

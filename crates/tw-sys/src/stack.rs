@@ -62,7 +62,7 @@ impl Frames {
 
     /// Leaves out what was called after `address`: the handler that looked.
     fn begin_at(&mut self, address: usize) {
-        match self.addresses().iter().position(|known| *known == address) {
+        match self.addresses().iter().position(|candidate| *candidate == address) {
             Some(at) => {
                 self.addresses.copy_within(at..self.len, 0);
                 self.len -= at;
@@ -275,8 +275,8 @@ pub fn origin(address: usize) -> Option<Origin> {
 fn by_linker(address: usize) -> Option<Origin> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the address is only compared; `info` is valid for one `Dl_info`.
-    let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
-    if found == 0 {
+    let value = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
+    if value == 0 {
         return None;
     }
     // SAFETY: zeroed and then filled in: pointers, for which null is valid.
@@ -295,15 +295,15 @@ fn by_linker(address: usize) -> Option<Origin> {
 /// The question to [`by_segments`] and its answer.
 struct ObjectSearch {
     address: usize,
-    found: Option<Origin>,
+    origin: Option<Origin>,
 }
 
 /// Finds a symbol's file in a program without a dynamic linker, by the parts of its own file. There are no exported names then.
 fn by_segments(address: usize) -> Option<Origin> {
-    let mut search = ObjectSearch { address, found: None };
+    let mut search = ObjectSearch { address, origin: None };
     // SAFETY: `visit_object` has the form that is asked for and gets `search` back, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut search).cast()) };
-    search.found
+    search.origin
 }
 
 /// Ends the search, by not being zero, at the file whose loaded parts surround the address.
@@ -330,7 +330,7 @@ extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _: usize, search: *mut
         // SAFETY: a string, or null.
         let file = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
         let file = file.unwrap_or_default().to_string_lossy().into_owned();
-        search.found = Some(Origin { file, base: first.start, name: None });
+        search.origin = Some(Origin { file, base: first.start, name: None });
     }
     c_int::from(is_here)
 }

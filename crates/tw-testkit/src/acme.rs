@@ -302,8 +302,8 @@ impl Shared {
                 return Err(problem(400, "badNonce", "this nonce is too old"));
             }
             let account = request.head["kid"].as_str().map(str::to_owned);
-            let known = account.and_then(|kid| kid.rsplit('/').next()?.parse::<usize>().ok());
-            request.account = known.filter(|account| *account < state.accounts.len());
+            let known_value = account.and_then(|kid| kid.rsplit('/').next()?.parse::<usize>().ok());
+            request.account = known_value.filter(|account| *account < state.accounts.len());
             if let Some(account) = request.account {
                 request.key = state.accounts[account].clone();
             }
@@ -320,8 +320,8 @@ impl Shared {
 
     fn account(&self, request: &Request, script: &Script) -> Reply {
         let mut state = lock(&self.state);
-        let known = state.accounts.iter().position(|key| *key == request.key);
-        if known.is_none() {
+        let known_value = state.accounts.iter().position(|key| *key == request.key);
+        if known_value.is_none() {
             if script.has_terms && request.payload["termsOfServiceAgreed"] != json!(true) {
                 return problem(403, "userActionRequired", "the terms are not accepted");
             }
@@ -333,7 +333,7 @@ impl Shared {
             state.accounts.push(request.key.clone());
             state.said.push(format!("account {}", request.payload["contact"]));
         }
-        let (status, id) = known.map_or((201, state.accounts.len() - 1), |id| (200, id));
+        let (status, id) = known_value.map_or((201, state.accounts.len() - 1), |id| (200, id));
         let location = format!("Location: {}\r\n", self.url(&format!("account/{id}")));
         Reply(status, location, json!({ "status": "valid" }).to_string().into_bytes())
     }
@@ -422,13 +422,13 @@ impl Shared {
     }
 
     fn challenge(&self, id: usize, at: usize, kind: &str, script: &Script) -> Reply {
-        let found = {
+        let entry = {
             let state = lock(&self.state);
             state.orders.get(id).and_then(|order| {
                 Some((order.names.get(at)?.clone(), jws::thumbprint(state.accounts.get(order.account)?)))
             })
         };
-        let Some(((_, name), thumbprint)) = found else {
+        let Some(((_, name), thumbprint)) = entry else {
             return problem(404, "malformed", "there is no such name");
         };
         let token = validate::token(id, at);

@@ -29,7 +29,7 @@ impl ApplicationRequest {
     /// The value of a parameter.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&str> {
-        self.params.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+        self.params.iter().find(|(candidate, _)| candidate == name).map(|(_, value)| &**value)
     }
 
     /// All of them, one a line: `NAME=value`.

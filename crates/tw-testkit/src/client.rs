@@ -126,17 +126,17 @@ impl Client {
     /// # Errors
     /// `TimedOut` if the server does not accept them; the error of `write`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        let mut left = RemainingTime::of(self.timeout);
+        let mut time = RemainingTime::of(self.timeout);
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
-            self.stream.socket().set_write_timeout(Some(left.round()))?;
+            self.stream.socket().set_write_timeout(Some(time.round()))?;
             match self.stream.write(rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(e) if would_wait(&e) => {}
                 Err(e) => return Err(e),
             }
-            left.passes();
-            if left.is_over() && !rest.is_empty() {
+            time.passes();
+            if time.is_over() && !rest.is_empty() {
                 return Err(timed_out("the server takes no more bytes"));
             }
         }
@@ -179,13 +179,13 @@ impl Client {
     /// # Errors
     /// `InvalidData` if it is malformed, `UnexpectedEof` if it ends early, `TimedOut`.
     pub fn read_response(&mut self) -> io::Result<Response> {
-        let left = &mut RemainingTime::of(self.timeout);
-        let mut response = self.head(left)?;
+        let time = &mut RemainingTime::of(self.timeout);
+        let mut response = self.head(time)?;
         match framing(&response)? {
             Framing::None => {}
-            Framing::Length(size) => response.body = self.take(size, left)?,
-            Framing::Chunked => self.chunks(&mut response, left)?,
-            Framing::Close => response.body = self.rest(left)?,
+            Framing::Length(size) => response.body = self.take(size, time)?,
+            Framing::Chunked => self.chunks(&mut response, time)?,
+            Framing::Close => response.body = self.rest(time)?,
         }
         Ok(response)
     }
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    fn head(&mut self, left: &mut RemainingTime) -> io::Result<Response> {
+    fn head(&mut self, time: &mut RemainingTime) -> io::Result<Response> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
                 let head: Vec<u8> = self.unread.drain(..end + 4).collect();
@@ -238,49 +238,49 @@ impl Client {
             if self.unread.len() > HEAD_SIZE_MAX {
                 return Err(malformed("the head does not end", &self.unread));
             }
-            self.more(left, "in the head")?;
+            self.more(time, "in the head")?;
         }
     }
 
-    fn take(&mut self, count: usize, left: &mut RemainingTime) -> io::Result<Vec<u8>> {
+    fn take(&mut self, count: usize, time: &mut RemainingTime) -> io::Result<Vec<u8>> {
         while self.unread.len() < count {
-            self.more(left, "in the body")?;
+            self.more(time, "in the body")?;
         }
         Ok(self.unread.drain(..count).collect())
     }
 
-    fn rest(&mut self, left: &mut RemainingTime) -> io::Result<Vec<u8>> {
-        while self.fill(left)? > 0 {}
+    fn rest(&mut self, time: &mut RemainingTime) -> io::Result<Vec<u8>> {
+        while self.fill(time)? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn line(&mut self, left: &mut RemainingTime) -> io::Result<String> {
+    fn line(&mut self, time: &mut RemainingTime) -> io::Result<String> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
                 let line: Vec<u8> = self.unread.drain(..end + 2).collect();
                 return Ok(text(line.get(..end).unwrap_or_default()));
             }
-            self.more(left, "in the chunks")?;
+            self.more(time, "in the chunks")?;
         }
     }
 
-    fn chunks(&mut self, response: &mut Response, left: &mut RemainingTime) -> io::Result<()> {
+    fn chunks(&mut self, response: &mut Response, time: &mut RemainingTime) -> io::Result<()> {
         loop {
-            let line = self.line(left)?;
+            let line = self.line(time)?;
             let hex = line.split(';').next().unwrap_or_default().trim();
             let size =
                 usize::from_str_radix(hex, 16).map_err(|_| malformed("bad chunk size", line.as_bytes()))?;
             if size == 0 {
                 break;
             }
-            response.body.extend(self.take(size, left)?);
-            let end = self.take(2, left)?;
+            response.body.extend(self.take(size, time)?);
+            let end = self.take(2, time)?;
             if end != b"\r\n" {
                 return Err(malformed("a chunk is longer than its size", &end));
             }
         }
         loop {
-            let line = self.line(left)?;
+            let line = self.line(time)?;
             if line.is_empty() {
                 return Ok(());
             }
@@ -288,8 +288,8 @@ impl Client {
         }
     }
 
-    fn more(&mut self, left: &mut RemainingTime, at: &str) -> io::Result<()> {
-        match self.fill(left)? {
+    fn more(&mut self, time: &mut RemainingTime, at: &str) -> io::Result<()> {
+        match self.fill(time)? {
             0 => {
                 let got = text(&self.unread);
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("closed {at}, after {got:?}")))
@@ -299,12 +299,12 @@ impl Client {
     }
 
     /// Reads once into `unread`; 0 when the server has closed.
-    fn fill(&mut self, left: &mut RemainingTime) -> io::Result<usize> {
+    fn fill(&mut self, time: &mut RemainingTime) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
-        while !left.is_over() {
-            self.stream.socket().set_read_timeout(Some(left.round()))?;
+        while !time.is_over() {
+            self.stream.socket().set_read_timeout(Some(time.round()))?;
             let read = self.stream.read(&mut chunk);
-            left.passes();
+            time.passes();
             match read {
                 Ok(count) => {
                     self.unread.extend_from_slice(chunk.get(..count).unwrap_or_default());

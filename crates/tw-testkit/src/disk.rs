@@ -147,15 +147,15 @@ mod tests {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("slow", "late");
         disk.write("quick", "soon");
-        let held = disk.on(Op::Open).name("slow").inject(Fault::Stall);
+        let injected = disk.on(Op::Open).name("slow").inject(Fault::Stall);
 
         let path = disk.join("slow");
         let reader = thread::spawn(move || fs::read(path));
-        assert!(wait::until(wait::TIMEOUT, || held.waiting() == 1));
+        assert!(wait::until(wait::TIMEOUT, || injected.waiting() == 1));
         assert_eq!(fs::read(disk.join("quick")).unwrap(), b"soon");
         assert!(!reader.is_finished());
 
-        held.lift();
+        injected.lift();
         assert_eq!(reader.join().unwrap().unwrap(), b"late");
     }
 
@@ -163,15 +163,15 @@ mod tests {
     fn stalled_read_blocks_only_the_reader() {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("f", "content");
-        let held = disk.on(Op::Read).inject(Fault::Stall);
+        let injected = disk.on(Op::Read).inject(Fault::Stall);
         let mut file = File::open(disk.join("f")).unwrap();
         let reader = thread::spawn(move || {
             let mut text = String::new();
             file.read_to_string(&mut text).map(|_| text)
         });
-        assert!(wait::until(wait::TIMEOUT, || held.waiting() >= 1));
+        assert!(wait::until(wait::TIMEOUT, || injected.waiting() >= 1));
         assert_eq!(fs::metadata(disk.join("f")).unwrap().len(), 7);
-        drop(held);
+        drop(injected);
         assert_eq!(reader.join().unwrap().unwrap(), "content");
     }
 
@@ -202,10 +202,10 @@ mod tests {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };
         disk.write("f", "content");
         let mount_point = disk.path().to_owned();
-        let held = disk.on(Op::Open).inject(Fault::Stall);
+        let injected = disk.on(Op::Open).inject(Fault::Stall);
         let path = disk.join("f");
         let opener = thread::spawn(move || File::open(path).map(drop));
-        assert!(wait::until(wait::TIMEOUT, || held.waiting() == 1));
+        assert!(wait::until(wait::TIMEOUT, || injected.waiting() == 1));
         drop(disk);
         assert!(wait::until(wait::TIMEOUT, || opener.is_finished()));
         assert!(!mount_point.exists());

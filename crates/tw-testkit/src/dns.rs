@@ -53,7 +53,7 @@ pub struct DnsQuery {
     /// The name in lower case, without the dot at its end.
     pub name: String,
     /// The name as it was written.
-    pub written: String,
+    pub written_name: String,
     /// Kind of records.
     pub kind: u16,
     /// Transport of the query.
@@ -112,15 +112,15 @@ impl DnsQuery {
             labels.push(String::from_utf8_lossy(label).into_owned());
         }
         let kind = u16::from_be_bytes(*rest.first_chunk()?);
-        let written = labels.join(".");
-        Some(Self { name: written.to_lowercase(), written, kind, carrier, from, id })
+        let text = labels.join(".");
+        Some(Self { name: text.to_lowercase(), written_name: text, kind, carrier, from, id })
     }
 
     /// Makes an empty response.
     pub fn answer(&self) -> DnsResponse {
         DnsResponse {
             id: self.id,
-            name: self.written.clone(),
+            name: self.written_name.clone(),
             kind: self.kind,
             questions: 1,
             flags: [0x81, 0x80],

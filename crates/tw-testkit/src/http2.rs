@@ -311,18 +311,18 @@ impl Frames {
     /// # Errors
     /// The error of `read`; `TimedOut` after [`wait::TIMEOUT`].
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        let mut left = RemainingTime::of(wait::TIMEOUT);
+        let mut time = RemainingTime::of(wait::TIMEOUT);
         loop {
             if let Some(frame) = self.take() {
                 return Ok(Some(frame));
             }
-            if left.is_over() {
+            if time.is_over() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.stream.set_read_timeout(Some(left.round()))?;
+            self.stream.set_read_timeout(Some(time.round()))?;
             let mut room = [0; 16 << 10];
             let read = self.stream.read(&mut room);
-            left.passes();
+            time.passes();
             match read {
                 Ok(0) => return Ok(None),
                 Ok(n) => self.unread.extend_from_slice(room.get(..n).unwrap_or_default()),

@@ -81,9 +81,9 @@ mod tests {
             test.args(["--exact", name]).env(VARIABLE, value).env(FILE_VARIABLE, &file);
             let run = test.output().unwrap();
             assert_eq!(run.status.success(), value.is_empty(), "{run:?}");
-            let seen = String::from_utf8(run.stderr).unwrap();
+            let seen_text = String::from_utf8(run.stderr).unwrap();
             let kept = std::fs::read_to_string(file).unwrap();
-            for text in [&seen, &kept] {
+            for text in [&seen_text, &kept] {
                 let lines: Vec<_> = text.lines().filter(|line| line.contains(name)).collect();
                 assert_eq!(lines.len(), expected, "{value:?}: {text}");
                 assert!(lines.iter().all(|line| line.starts_with("left out: tw_testkit: ")), "{text}");

@@ -142,12 +142,12 @@ impl Mmdb {
     pub fn encode(&self) -> Vec<u8> {
         let mut file = Vec::new();
         for node in &self.nodes {
-            let [left, right] = node.map(|record| match record {
+            let [remaining, right] = node.map(|record| match record {
                 Record::Empty => self.nodes.len(),
                 Record::Node(at) => at,
                 Record::Value(at) => self.nodes.len() + SEPARATOR.len() + at,
             } as u32);
-            let [l, left @ ..] = left.to_be_bytes();
+            let [l, left @ ..] = remaining.to_be_bytes();
             let [r, right @ ..] = right.to_be_bytes();
             match self.record_size {
                 28 => file.extend([&left[..], &[l << 4 | r], &right].concat()),
@@ -175,7 +175,7 @@ impl Mmdb {
             ("record_size".to_owned(), MmdbValue::U16(self.record_size)),
         ];
         for (key, value) in &self.metadata {
-            all.retain(|(known, _)| known != key);
+            all.retain(|(candidate, _)| candidate != key);
             all.push((key.clone(), value.clone()));
         }
         MmdbValue::Map(all)

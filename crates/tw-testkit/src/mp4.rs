@@ -264,10 +264,10 @@ impl Track {
     /// `stsc`; the last chunk may hold fewer samples. Chunks have descriptions 1 and 2 in turn, by how many they hold.
     fn chunk_table(&self, count: usize) -> Vec<u8> {
         let mut rows: Vec<[u32; 3]> = Vec::new();
-        let mut left = self.count;
+        let mut remaining = self.count;
         for chunk in 0..count as u32 {
-            let samples = turn(&self.per_chunk, chunk).min(left);
-            left -= samples;
+            let samples = turn(&self.per_chunk, chunk).min(remaining);
+            remaining -= samples;
             if rows.last().is_none_or(|row| row[1] != samples) {
                 rows.push([chunk + 1, samples, samples % 2 + 1]);
             }
@@ -302,7 +302,7 @@ fn runs(name: &[u8; 4], values: impl Iterator<Item = u32>) -> Vec<u8> {
 /// # Panics
 /// If they are not boxes to their end.
 pub fn boxes(bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
         let mut size = u64::from(number(rest, 0));
@@ -311,16 +311,16 @@ pub fn boxes(bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
             (size, head) = (u64::from(number(rest, 8)) << 32 | u64::from(number(rest, 12)), 16);
         }
         let (one, others) = rest.split_at(size as usize);
-        found.push((one[4..8].try_into().expect("four bytes"), &one[head..]));
+        results.push((one[4..8].try_into().expect("four bytes"), &one[head..]));
         rest = others;
     }
-    found
+    results
 }
 
 /// The content of the first box that a path of names leads to.
 pub fn find<'a>(bytes: &'a [u8], path: &[&[u8; 4]]) -> Option<&'a [u8]> {
     let Some((name, rest)) = path.split_first() else { return Some(bytes) };
-    let inner = boxes(bytes).into_iter().find(|(found, _)| found == *name)?;
+    let inner = boxes(bytes).into_iter().find(|(candidate, _)| candidate == *name)?;
     find(inner.1, rest)
 }
 
@@ -415,18 +415,18 @@ pub fn expected(
         return None;
     }
     let due = |sample: &Sample, time: u64| sample.time + u64::from(sample.duration) > time;
-    let wanted = track.samples.iter().position(|sample| due(sample, units(start)))?;
+    let wanted_number = track.samples.iter().position(|sample| due(sample, units(start)))?;
     let first = if at_key {
-        track.samples[..=wanted].iter().rposition(|sample| sample.is_key).unwrap_or(wanted)
+        track.samples[..=wanted_number].iter().rposition(|sample| sample.is_key).unwrap_or(wanted_number)
     } else {
-        wanted
+        wanted_number
     };
-    let media_time = track.samples[wanted].time - track.samples[first].time;
+    let media_time = track.samples[wanted_number].time - track.samples[first].time;
     let mut duration = track.duration - units(start);
     let mut end = track.samples.len();
     if length > 0 {
         duration = duration.min(units(length));
-        let until = track.samples[wanted].time + units(length);
+        let until = track.samples[wanted_number].time + units(length);
         end = track.samples.iter().position(|sample| due(sample, until)).unwrap_or(end);
     }
     let begin = track.samples[first].time;

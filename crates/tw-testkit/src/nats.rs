@@ -84,7 +84,7 @@ struct Pull {
     connection: u64,
     reader: String,
     inbox: String,
-    left: u64,
+    remaining: u64,
     until: Instant,
     beat: Instant,
 }
@@ -249,7 +249,7 @@ impl FakeNats {
     pub fn rewind_log(&self, sequence: u64) {
         if let Some(log) = self.shared.lock().log() {
             log.messages.retain(|message| message.sequence <= sequence);
-            log.ids.retain(|_, known| *known <= sequence);
+            log.ids.retain(|_, candidate| *candidate <= sequence);
             log.last = sequence;
         }
     }
@@ -427,8 +427,8 @@ impl State {
         let (name, stream) = self.streams.iter_mut().find(|(_, stream)| of_subject(stream))?;
         let text = String::from_utf8_lossy(&headers).into_owned();
         let id = text.lines().find_map(|line| line.strip_prefix("Nats-Msg-Id: "));
-        if let Some(known) = id.and_then(|id| stream.ids.get(id)) {
-            return Some((name.clone(), *known, true));
+        if let Some(known_value) = id.and_then(|id| stream.ids.get(id)) {
+            return Some((name.clone(), *known_value, true));
         }
         if let Some(id) = id {
             stream.ids.insert(id.to_owned(), stream.last + 1);
@@ -534,10 +534,10 @@ impl State {
                 Some(subject) => message.subject == subject,
                 None => body["seq"] == message.sequence,
             };
-            let Some(found) = stream.messages.iter().rev().find(is_meant) else { return missing() };
+            let Some(stored_message) = stream.messages.iter().rev().find(is_meant) else { return missing() };
             return Some(json!({ "message": {
-                "seq": found.sequence, "time": rfc3339(found.time_ns), "subject": found.subject,
-                "data": base64(&found.payload), "hdrs": base64(&found.headers),
+                "seq": stored_message.sequence, "time": rfc3339(stored_message.time_ns), "subject": stored_message.subject,
+                "data": base64(&stored_message.payload), "hdrs": base64(&stored_message.headers),
             } }));
         }
         if let Some(name) = call.strip_prefix("CONSUMER.CREATE.") {
@@ -563,7 +563,7 @@ impl State {
                 connection: number,
                 reader: reader.to_owned(),
                 inbox: inbox.to_owned(),
-                left: body["batch"].as_u64().unwrap_or(1),
+                remaining: body["batch"].as_u64().unwrap_or(1),
                 until,
                 beat: Instant::now() + HEARTBEAT,
             });
@@ -576,7 +576,7 @@ impl State {
     fn deliver(&mut self) {
         let mut pulls = std::mem::take(&mut self.pulls);
         for pull in &mut pulls {
-            while pull.left > 0 {
+            while pull.remaining > 0 {
                 let Some(reader) = self.readers.get_mut(&pull.reader) else { break };
                 let Some(stream) = self.streams.get(&reader.stream) else { break };
                 let first = stream.messages.partition_point(|message| message.sequence < reader.next);
@@ -588,7 +588,7 @@ impl State {
                     "$JS.ACK.{}.{}.1.{}.{}.{}.{pending}",
                     reader.stream, pull.reader, message.sequence, reader.delivered, message.time_ns
                 );
-                pull.left -= 1;
+                pull.remaining -= 1;
                 self.reply(
                     pull.connection,
                     &pull.inbox,
@@ -599,7 +599,7 @@ impl State {
                 );
             }
         }
-        pulls.retain(|pull| pull.left > 0);
+        pulls.retain(|pull| pull.remaining > 0);
         self.pulls.extend(pulls);
     }
 
@@ -608,7 +608,7 @@ impl State {
         let mut pulls = std::mem::take(&mut self.pulls);
         for pull in &mut pulls {
             if now >= pull.until {
-                pull.left = 0;
+                pull.remaining = 0;
                 self.reply(
                     pull.connection,
                     &pull.inbox,
@@ -629,7 +629,7 @@ impl State {
                 );
             }
         }
-        pulls.retain(|pull| pull.left > 0);
+        pulls.retain(|pull| pull.remaining > 0);
         self.pulls.extend(pulls);
     }
 }

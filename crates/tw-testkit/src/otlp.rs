@@ -264,15 +264,15 @@ fn any_value(bytes: &[u8]) -> String {
 
 fn attribute(bytes: &[u8], into: &mut BTreeMap<String, String>) {
     let mut key = String::new();
-    let mut found = String::new();
+    let mut found_text = String::new();
     for (field, _, value) in message(bytes) {
         match field {
             1 => key = text(&value),
-            2 => found = any_value(&value),
+            2 => found_text = any_value(&value),
             other => panic!("field {other} of an attribute"),
         }
     }
-    assert!(into.insert(key.clone(), found).is_none(), "{key} is there twice");
+    assert!(into.insert(key.clone(), found_text).is_none(), "{key} is there twice");
 }
 
 fn span(bytes: &[u8]) -> ExportedSpan {

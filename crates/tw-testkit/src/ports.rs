@@ -86,9 +86,9 @@ fn in_table(table: &str, port: u16, state: Option<&str>) -> bool {
     table.lines().skip(1).any(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let local = words.next().and_then(|address| address.rsplit_once(':'));
-        let found = words.nth(1);
+        let text = words.nth(1);
         local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
-            && (state.is_none() || state == found)
+            && (state.is_none() || state == text)
     })
 }
 

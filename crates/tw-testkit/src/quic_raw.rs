@@ -368,8 +368,8 @@ impl RawClient {
             if offset > space.crypto_read {
                 break;
             }
-            let known = usize::try_from(space.crypto_read - offset).unwrap_or(usize::MAX);
-            ready.extend(part.get(known..).unwrap_or_default());
+            let known_value = usize::try_from(space.crypto_read - offset).unwrap_or(usize::MAX);
+            ready.extend(part.get(known_value..).unwrap_or_default());
             space.crypto_read = space.crypto_read.max(offset + part.len() as u64);
             space.crypto_parts.remove(&offset);
         }

@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"hello");
         assert!(file.starts_with(a.path()));
 
-        let gone = a.path().to_owned();
+        let path = a.path().to_owned();
         drop(a);
-        assert!(!gone.exists());
+        assert!(!path.exists());
         assert!(b.path().is_dir());
     }
 }

@@ -24,16 +24,16 @@ pub fn until(within: Duration, mut cond: impl FnMut() -> bool) -> bool {
 
 /// Calls `look` until it finds something; `None` if `within` has passed first. Blocks the calling thread.
 pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut left = RemainingTime::of(within);
+    let mut time = RemainingTime::of(within);
     loop {
-        if let Some(found) = look() {
-            return Some(found);
+        if let Some(value) = look() {
+            return Some(value);
         }
-        if left.is_over() {
+        if time.is_over() {
             return None;
         }
         pause(REST);
-        left.passes();
+        time.passes();
     }
 }
 

@@ -44,7 +44,7 @@ tw_base::limits! {
 
 /// TLS settings of one server.
 pub struct Ssl<S: Session> {
-    written: Directives,
+    directives: Directives,
     level: Level,
     /// Configuration of handshakes; `None` without `ssl_certificate`.
     pub tls: Option<Arc<ServerTls<S>>>,
@@ -269,19 +269,28 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
-        let written = Directives::merge(raw, outer.map(|outer| &outer.written), cx)?;
+        let directives = Directives::merge(raw, outer.map(|outer| &outer.directives), cx)?;
         let mut clients = None;
         let mut tls = None;
         if outer.is_some() {
-            let (wanted, hints) = client_authentication::resolve(&written, cx)?.unzip();
-            clients = wanted;
-            if !written.certificates.is_empty() || written.reject_handshake {
-                tls = Some(server_tls::resolve(&written, hints, cx)?);
+            let (client_authentication, hints) = client_authentication::resolve(&directives, cx)?.unzip();
+            clients = client_authentication;
+            if !directives.certificates.is_empty() || directives.reject_handshake {
+                tls = Some(server_tls::resolve(&directives, hints, cx)?);
             }
         }
-        let Directives { reject_handshake, sign_pool, early_data, handshake_timeout, .. } = written;
+        let Directives { reject_handshake, sign_pool, early_data, handshake_timeout, .. } = directives;
         let level = if outer.is_some() { Level::Server } else { Level::Protocol };
-        Ok(Self { written, level, tls, clients, reject_handshake, sign_pool, early_data, handshake_timeout })
+        Ok(Self {
+            directives,
+            level,
+            tls,
+            clients,
+            reject_handshake,
+            sign_pool,
+            early_data,
+            handshake_timeout,
+        })
     }
 
     fn reach(&self, _core: &P::Core, reach: &mut Reach) {
@@ -294,7 +303,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
 
     fn are_shared(&self) -> bool {
         // Locations have no settings of their own; each server resolves those of the protocol's block.
-        let Directives { certificates, verify_client, .. } = &self.written;
+        let Directives { certificates, verify_client, .. } = &self.directives;
         let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
         self.level == Level::Server || is_nothing
     }

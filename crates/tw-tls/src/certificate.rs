@@ -86,8 +86,8 @@ impl<'a> CertificateFields<'a> {
 
     /// `$ssl_client_v_remain`: whole days until it ends; `now` is in seconds since 1970.
     pub fn days_left(&self, now: u64) -> u64 {
-        let left = self.0.not_after.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
-        u64::try_from(left / DAY).unwrap_or(0)
+        let remaining = self.0.not_after.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
+        u64::try_from(remaining / DAY).unwrap_or(0)
     }
 
     /// End of validity, in seconds since 1970; 0 for earlier times.
@@ -156,7 +156,7 @@ struct Attribute<'a> {
 /// Attributes of a name: sets of them, most of which have one. A malformed one ends the list.
 fn attributes(name: &[u8]) -> Vec<Vec<Attribute<'_>>> {
     let mut sets = Reader::new(name).enter(SEQUENCE).unwrap_or(Reader::new(&[]));
-    let mut found = Vec::new();
+    let mut found_attributes = Vec::new();
     while let Ok(mut set) = sets.enter(SET) {
         let mut attributes = Vec::new();
         while let Ok(mut parts) = set.enter(SEQUENCE)
@@ -164,9 +164,9 @@ fn attributes(name: &[u8]) -> Vec<Vec<Attribute<'_>>> {
         {
             attributes.push(Attribute { id: id.content, value });
         }
-        found.push(attributes);
+        found_attributes.push(attributes);
     }
-    found
+    found_attributes
 }
 
 /// The last set first, and in it the last attribute, with commas between sets and plus signs within.

@@ -87,17 +87,17 @@ fn certificates(
     if text.len() > size_max {
         return Err(ChainError::TooLong(size_max));
     }
-    let mut found = Vec::new();
+    let mut certificate_ders = Vec::new();
     let mut has_key = false;
     for section in pem::sections(text) {
-        let number = found.len() + 1;
+        let number = certificate_ders.len() + 1;
         let bad_pem = |error: PemError| ChainError::BadPem(number, error.text());
         let section = section.map_err(bad_pem)?;
         if !matches!(section.label, "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE") {
             has_key |= section.label.ends_with("PRIVATE KEY");
             continue;
         }
-        if found.len() == count_max {
+        if certificate_ders.len() == count_max {
             return Err(ChainError::TooMany(count_max));
         }
         let bytes = section.decode().map_err(bad_pem)?;
@@ -109,10 +109,10 @@ fn certificates(
             reader.end().map_err(bad)?;
         }
         Certificate::parse(der).map_err(bad)?;
-        found.push(CertificateDer::from(der.to_vec()));
+        certificate_ders.push(CertificateDer::from(der.to_vec()));
     }
-    match found.is_empty() {
-        false => Ok(found),
+    match certificate_ders.is_empty() {
+        false => Ok(certificate_ders),
         true if has_key => Err(ChainError::OnlyKey),
         true if pem::is_der(text) => Err(ChainError::Der),
         true => Err(ChainError::NoStartLine),

@@ -271,10 +271,10 @@ mod tests {
             [&[1][..], &(body.len() as u32).to_be_bytes()[1..], &body].concat()
         };
         let of = |lists: &Lists, carrier| Fingerprint::of_message(&message(lists), carrier).unwrap();
-        let found = of(&example(), TlsTransport::Tcp);
-        assert_eq!(&*found.ja4, "t13d1516h2_8daaf6152771_e5627efa2ab1");
+        let fingerprint = of(&example(), TlsTransport::Tcp);
+        assert_eq!(&*fingerprint.ja4, "t13d1516h2_8daaf6152771_e5627efa2ab1");
         assert_eq!(
-            &*found.ja3,
+            &*fingerprint.ja3,
             "771,4865-4866-4867-49195-49199-49196-49200-52393-52392-49171-49172-156-157-47-53,\
              27-0-51-16-17513-23-45-13-5-35-18-43-65281-11-10-21,29-23-24,0"
         );
@@ -283,7 +283,7 @@ mod tests {
         assert!(of(&without, TlsTransport::Quic).ja4.starts_with("q13d1516h2_8daaf6152771_6d807ffa2a79"));
         let records =
             [&[22, 3, 1][..], &(message(&example()).len() as u16).to_be_bytes(), &message(&example())];
-        assert_eq!(Fingerprint::of_records(&records.concat()), Some(found));
+        assert_eq!(Fingerprint::of_records(&records.concat()), Some(fingerprint));
         // The example of JA3.
         let old = Lists {
             version: 769,
@@ -297,9 +297,9 @@ mod tests {
             formats: vec![0],
             ..Lists::default()
         };
-        let found = of(&old, TlsTransport::Tcp);
-        assert_eq!(found.ja3_hash(), "2aef69b4ba1938c3a400de4188743185");
-        assert!(found.ja4.starts_with("t10d360400_"), "{}", found.ja4);
+        let fingerprint = of(&old, TlsTransport::Tcp);
+        assert_eq!(fingerprint.ja3_hash(), "2aef69b4ba1938c3a400de4188743185");
+        assert!(fingerprint.ja4.starts_with("t10d360400_"), "{}", fingerprint.ja4);
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub(crate) fn verify_tls12(
 ) -> Result<HandshakeSignatureValid, Error> {
     let cert = parse(cert)?;
     // In TLS 1.2 a signature scheme does not name the curve of the key, so there is one algorithm for each.
-    let known = ALGORITHMS.mapping.iter().find(|(scheme, _)| *scheme == dss.scheme && is_for_tls12(*scheme));
-    let is_good = known.is_some_and(|(_, algorithms)| {
+    let row = ALGORITHMS.mapping.iter().find(|(scheme, _)| *scheme == dss.scheme && is_for_tls12(*scheme));
+    let is_good = row.is_some_and(|(_, algorithms)| {
         algorithms.iter().any(|algorithm| {
             algorithm.public_key_alg_id().as_ref() == cert.key.algorithm
                 && algorithm.verify_signature(cert.key.bits, message, dss.signature()).is_ok()

@@ -49,7 +49,7 @@ pub fn group(group: NamedGroup) -> AlgorithmName {
     let code = u16::from(group);
     GROUPS
         .iter()
-        .find(|(known, _)| *known == code)
+        .find(|(candidate, _)| *candidate == code)
         .map_or(AlgorithmName::Code(code), |(_, name)| AlgorithmName::Known(name))
 }
 
@@ -58,7 +58,7 @@ pub fn scheme(scheme: SignatureScheme) -> AlgorithmName {
     let code = u16::from(scheme);
     SCHEMES
         .iter()
-        .find(|(known, _)| *known == code)
+        .find(|(candidate, _)| *candidate == code)
         .map_or(AlgorithmName::Code(code), |(_, name)| AlgorithmName::Known(name))
 }
 

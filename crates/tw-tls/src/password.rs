@@ -44,7 +44,7 @@ impl Passwords {
     /// # Errors
     /// A line that is too long, or too many.
     pub fn read(text: &[u8]) -> Result<Self, PasswordError> {
-        let mut found = Vec::new();
+        let mut zeroizings = Vec::new();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.len() > PASSWORD_SIZE_MAX {
@@ -53,12 +53,12 @@ impl Passwords {
             if line.is_empty() {
                 continue;
             }
-            if found.len() == PASSWORDS_MAX {
+            if zeroizings.len() == PASSWORDS_MAX {
                 return Err(PasswordError::TooMany(PASSWORDS_MAX));
             }
-            found.push(Zeroizing::new(line.to_vec()));
+            zeroizings.push(Zeroizing::new(line.to_vec()));
         }
-        Ok(Self(found))
+        Ok(Self(zeroizings))
     }
 
     /// The pass phrases, in their order.

@@ -65,8 +65,8 @@ impl<'a> Section<'a> {
     pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
         let mut lines = self.headers.split(|byte| matches!(byte, b'\n' | b'\r'));
         lines.find_map(|line| {
-            let (found, value) = str::from_utf8(line).ok()?.split_once(':')?;
-            (found.trim() == name).then(|| value.trim())
+            let (text, value) = str::from_utf8(line).ok()?.split_once(':')?;
+            (text.trim() == name).then(|| value.trim())
         })
     }
 }
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn sections_between_other_text() {
         let text = b"a comment\n-----BEGIN A B-----\r\nZm9v\r\n-----END A B-----\r\n# more\n-----BEGIN C-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nZm9v\nYmFy\n-----END C-----";
-        let found: Vec<_> = sections(text).map(Result::unwrap).collect();
-        let [first, second] = found.as_slice() else { panic!("{found:?}") };
+        let found_sections: Vec<_> = sections(text).map(Result::unwrap).collect();
+        let [first, second] = found_sections.as_slice() else { panic!("{found_sections:?}") };
         assert_eq!((first.label, first.decode().unwrap().as_slice()), ("A B", &b"foo"[..]));
         assert_eq!((second.label, second.decode().unwrap().as_slice()), ("C", &b"foobar"[..]));
         assert_eq!(second.header("DEK-Info"), Some("AES-128-CBC,00"));
@@ -250,9 +250,11 @@ mod tests {
         ] {
             for line_end in ["\n", "\r\n", "\r", " \n", "\n    "] {
                 let text = format!("{before}{one}{between}{one}{after}").replace('\n', line_end);
-                let found: Vec<_> = sections(text.as_bytes()).map(Result::unwrap).collect();
-                let bodies: Vec<_> = found.iter().map(|section| section.decode().unwrap()).collect();
-                let [first, second] = &bodies[..] else { panic!("{text:?}: {} sections", found.len()) };
+                let found_sections: Vec<_> = sections(text.as_bytes()).map(Result::unwrap).collect();
+                let bodies: Vec<_> = found_sections.iter().map(|section| section.decode().unwrap()).collect();
+                let [first, second] = &bodies[..] else {
+                    panic!("{text:?}: {} sections", found_sections.len())
+                };
                 assert_eq!((&first[..], &second[..]), (&b"foobar"[..], &b"foobar"[..]), "{text:?}");
             }
         }

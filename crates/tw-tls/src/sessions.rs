@@ -149,7 +149,7 @@ impl Cache {
         let now = (self.clock)();
         let mut shard = self.shard(key)?.lock();
         let age = shard.entries.get(key).map(|entry| now.saturating_sub(entry.stored_at));
-        let found = match age {
+        let value = match age {
             Some(age) if age < self.lifetime => find(&mut shard),
             Some(_) => {
                 shard.remove(key);
@@ -159,12 +159,12 @@ impl Cache {
             None => None,
         };
         drop(shard);
-        if found.is_some() {
+        if value.is_some() {
             self.hits.add(1)
         } else {
             self.misses.add(1)
         }
-        found
+        value
     }
 }
 

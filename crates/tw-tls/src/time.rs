@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn times() {
-        for (tag, written, seconds, printed) in [
+        for (tag, written_text, seconds, printed) in [
             (UTC_TIME, "700101000000Z", 0, "Jan  1 00:00:00 1970 GMT"),
             (UTC_TIME, "261123150000Z", 1_795_446_000, "Nov 23 15:00:00 2026 GMT"),
             (UTC_TIME, "500101000000Z", -631_152_000, "Jan  1 00:00:00 1950 GMT"),
@@ -94,7 +94,7 @@ mod tests {
             (GENERALIZED_TIME, "20000229235959Z", 951_868_799, "Feb 29 23:59:59 2000 GMT"),
             (GENERALIZED_TIME, "99991231235959Z", 253_402_300_799, "Dec 31 23:59:59 9999 GMT"),
         ] {
-            assert_eq!(of(tag, written), Ok(seconds), "{written}");
+            assert_eq!(of(tag, written_text), Ok(seconds), "{written_text}");
             assert_eq!(text(seconds), printed);
         }
     }

@@ -124,17 +124,19 @@ fn is_for(cert: &Certificate<'_>, server: &ServerName<'_>) -> bool {
     let name = server.to_str();
     let mut has_host = false;
     let mut names = Reader::new(cert.extensions.names.unwrap_or_default());
-    while let Ok(found) = names.element() {
-        if found.tag == HOST {
+    while let Ok(element) = names.element() {
+        if element.tag == HOST {
             has_host = true;
-            if matches(found.content, name.as_bytes(), address) {
+            if matches(element.content, name.as_bytes(), address) {
                 return true;
             }
-        } else if found.tag == ADDRESS && address.is_some_and(|address| is_address(found.content, address)) {
+        } else if element.tag == ADDRESS
+            && address.is_some_and(|address| is_address(element.content, address))
+        {
             return true;
         }
     }
-    !has_host && common_names(cert).any(|found| matches(found, name.as_bytes(), address))
+    !has_host && common_names(cert).any(|candidate| matches(candidate, name.as_bytes(), address))
 }
 
 /// GeneralName: dNSName and iPAddress.

@@ -77,20 +77,20 @@ pub fn verify_chain(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Ve
     let path = Path::find(leaf, &others, trust, now);
     // As in nginx, faults that are found later replace earlier ones.
     let mut verdict = path.end;
-    let mut found = |fault: Verdict| verdict = fault;
-    extensions(&path, trust, now, &mut found);
+    let mut report = |fault: Verdict| verdict = fault;
+    extensions(&path, trust, now, &mut report);
     if path.links.first().is_some_and(|link| handshake::is_short(&link.cert.key)) {
-        found(Verdict::KeyTooShort);
+        report(Verdict::KeyTooShort);
     }
     if let Some(crls) = &trust.crls {
         path.links.iter().enumerate().for_each(|(at, link)| {
             let issuer = path.links.get(at + 1).unwrap_or(link);
             if let Some(fault) = crls.check(&link.cert, &issuer.cert, now) {
-                found(fault);
+                report(fault);
             }
         });
     }
-    signatures_and_times(&path, now, &mut found);
+    signatures_and_times(&path, now, &mut report);
     verdict
 }
 
@@ -105,7 +105,7 @@ pub fn path(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Vec<Vec<u8
     path.links.iter().map(|link| link.cert.der.to_vec()).collect()
 }
 
-fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(Verdict)) {
+fn extensions(path: &Path<'_>, trust: &Trust, now: i64, report: &mut impl FnMut(Verdict)) {
     let (usage, usage_bits) = match trust.purpose {
         // digitalSignature, keyAgreement; a server may also be sent a key (keyEncipherment).
         Purpose::Client => (x509::CLIENT_AUTH, 0x80 | 0x08),
@@ -116,7 +116,7 @@ fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(V
     for (at, link) in path.links.iter().enumerate() {
         let extensions = &link.cert.extensions;
         if extensions.unknown_critical == UnknownCritical::Present {
-            found(Verdict::UnhandledCriticalExtension);
+            report(Verdict::UnhandledCriticalExtension);
         }
         // For an issuer that is no authority, too, OpenSSL reports a wrong purpose in the end.
         let is_of_use = match at {
@@ -124,11 +124,11 @@ fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(V
             _ => link.is_authority(),
         };
         if !is_of_use || !extensions.allows(usage) {
-            found(Verdict::InvalidPurpose);
+            report(Verdict::InvalidPurpose);
         }
         let limit = extensions.basic_constraints.and_then(|constraints| constraints.path_len);
         if at > 0 && limit.is_some_and(|limit| between > limit) {
-            found(Verdict::PathLengthExceeded);
+            report(Verdict::PathLengthExceeded);
         }
         if at > 0 && !link.cert.is_self_issued() {
             between += 1;
@@ -140,7 +140,7 @@ fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(V
         && path.links.iter().any(|link| is_constrained(&link.cert))
         && !names_are_permitted(path, trust.purpose, now)
     {
-        found(Verdict::PermittedViolation);
+        report(Verdict::PermittedViolation);
     }
 }
 
@@ -163,25 +163,25 @@ fn names_are_permitted(path: &Path<'_>, purpose: Purpose, now: i64) -> bool {
     leaf.verify_for_usage(ALGORITHMS.all, &[root], &between, now, usage, None, None).is_ok()
 }
 
-fn signatures_and_times(path: &Path<'_>, now: i64, found: &mut impl FnMut(Verdict)) {
+fn signatures_and_times(path: &Path<'_>, now: i64, report: &mut impl FnMut(Verdict)) {
     if let ([link], Verdict::UnableToGetLocalIssuer) = (path.links.as_slice(), path.end)
         && !link.cert.is_self_issued()
     {
-        found(Verdict::UnableToVerifyLeaf);
+        report(Verdict::UnableToVerifyLeaf);
     }
     // The chain is checked from the root down.
     for (at, link) in path.links.iter().enumerate().rev() {
         if at > 0 && !link.may_sign_certificates() {
-            found(Verdict::NoCertSign);
+            report(Verdict::NoCertSign);
         }
         if link.signature == Some(Signature::Bad) {
-            found(Verdict::SignatureFailure);
+            report(Verdict::SignatureFailure);
         }
         if link.cert.not_before > now {
-            found(Verdict::NotYetValid);
+            report(Verdict::NotYetValid);
         }
         if link.cert.not_after < now {
-            found(Verdict::Expired);
+            report(Verdict::Expired);
         }
     }
 }

@@ -60,7 +60,7 @@ impl fmt::Display for WordError {
             }
             Self::NoMatch => f.write_str("no cipher match"),
             Self::Malformed(word) => write!(f, "invalid command \"{word}\""),
-            Self::UnknownCommand(known) => write!(f, "unknown command; known are {known}"),
+            Self::UnknownCommand(name) => write!(f, "unknown command; known are {name}"),
         }
     }
 }

@@ -155,19 +155,19 @@ impl<'a> Certificate<'a> {
 
 impl<'a> Extensions<'a> {
     fn parse(list: &'a [u8]) -> Result<Self, Malformed> {
-        let mut found = Self::default();
+        let mut extensions = Self::default();
         let mut list = der::only(list, SEQUENCE)?;
         // RFC 5280, section 4.2: "A certificate MUST NOT include more than one instance of a particular extension".
-        let mut seen: Vec<&[u8]> = Vec::new();
+        let mut seen_values: Vec<&[u8]> = Vec::new();
         while !list.is_empty() {
             let extension = Extension::parse(&mut list)?;
-            if seen.contains(&extension.id) || seen.len() == EXTENSIONS_MAX {
+            if seen_values.contains(&extension.id) || seen_values.len() == EXTENSIONS_MAX {
                 return Err(Malformed);
             }
-            seen.push(extension.id);
-            found.take(extension)?;
+            seen_values.push(extension.id);
+            extensions.take(extension)?;
         }
-        Ok(found)
+        Ok(extensions)
     }
 
     fn take(&mut self, Extension { id, is_critical, value }: Extension<'a>) -> Result<(), Malformed> {

@@ -211,17 +211,17 @@ impl Settings<Http> for AuthJwt {
             variable.define(cx)?;
         }
         let realm = match raw.realm.take() {
-            Some(written) => written.resolve(cx)?,
+            Some(raw_realm) => raw_realm.resolve(cx)?,
             None => outer.and_then(|outer| outer.realm.clone()),
         };
         let keys = match raw.keys.take() {
-            Some(written) => {
-                written.into_iter().map(|source| source.resolve(cx)).collect::<Result<_, _>>()?
+            Some(key_sources) => {
+                key_sources.into_iter().map(|source| source.resolve(cx)).collect::<Result<_, _>>()?
             }
             None => outer.map_or_else(|| [].into(), |outer| outer.keys.clone()),
         };
         let requirements = match raw.requirements.take() {
-            Some(written) => written
+            Some(raw_requirements) => raw_requirements
                 .into_iter()
                 .map(|requirement| requirement.resolve(401, cx))
                 .collect::<Result<_, _>>()?,

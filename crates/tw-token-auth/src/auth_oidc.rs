@@ -173,9 +173,9 @@ impl Settings<Http> for AuthOidc {
             Some(outer) => outer.providers.clone(),
             None => {
                 let mut all = HashMap::new();
-                for written in raw.providers {
-                    let span = written.span();
-                    let provider = written.resolve(cx)?;
+                for raw_provider in raw.providers {
+                    let span = raw_provider.span();
+                    let provider = raw_provider.resolve(cx)?;
                     let name = provider.name.clone();
                     if all.insert(name.clone(), Arc::new(provider)).is_some() {
                         return Err(
@@ -189,18 +189,18 @@ impl Settings<Http> for AuthOidc {
         let auth = match raw.auth.take() {
             Some(word) if word.is("off") => None,
             Some(word) => {
-                let found = providers.all.get(&word.bytes).cloned();
-                let found = found.ok_or_else(|| {
+                let found_provider = providers.all.get(&word.bytes).cloned();
+                let found_provider = found_provider.ok_or_else(|| {
                     ConfError::new(format!("unknown oidc_provider \"{word}\"")).at(word.span)
                 })?;
                 let names = cx.block.server_names();
-                if found.origin.is_none() && !names.is_empty() && is_nameless(names) {
+                if found_provider.origin.is_none() && !names.is_empty() && is_nameless(names) {
                     let message = "the server has no name, so logins take the host of each request for that of this server";
                     cx.report(ConfError::warn(message).at(word.span).hint(
                         "set \"server_name\", or a \"redirect_uri\" with scheme and host in \"oidc_provider\"",
                     ));
                 }
-                Some(found)
+                Some(found_provider)
             }
             None => outer.and_then(|outer| outer.auth.clone()),
         };
@@ -245,8 +245,8 @@ impl Handler for AuthOidc {
         let Some(provider) = &self.auth else { return Step::PASS };
         let id = session::cookie(r, provider.cookie_name.as_bytes());
         let now = tw_rt::clock::now();
-        let found = id.and_then(|id| Some((id, provider.sessions.find(id, now)?)));
-        let Some((id, session)) = found else { return Step::Wait(Box::pin(begin_login(provider, r))) };
+        let entry = id.and_then(|id| Some((id, provider.sessions.find(id, now)?)));
+        let Some((id, session)) = entry else { return Step::Wait(Box::pin(begin_login(provider, r))) };
         match session.renewal_need(now) {
             RenewalNeed::None => {}
             RenewalNeed::Soon => renewal::begin(provider, r, &session),

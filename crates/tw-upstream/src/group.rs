@@ -242,8 +242,10 @@ impl Group {
     pub fn add(&self, server: Server) -> Result<ServerId, ServerExists> {
         let mut ids = self.ids.lock();
         let old = self.list();
-        let is_it = |known: &Server| known.name == server.name || known.address == server.address;
-        if old.servers.iter().any(|(_, known)| is_it(known)) {
+        let is_it = |known_server: &Server| {
+            known_server.name == server.name || known_server.address == server.address
+        };
+        if old.servers.iter().any(|(_, known_server)| is_it(known_server)) {
             return Err(ServerExists);
         }
         let mut servers = old.servers.clone();
@@ -325,8 +327,8 @@ impl Group {
                 peers.push(peer.clone());
                 continue;
             }
-            let is_same = |found: &&mut Option<(ResolvedAddress, Arc<str>, PeerParams)>| {
-                found.as_ref().is_some_and(|(address, name, params)| {
+            let is_same = |entry: &&mut Option<(ResolvedAddress, Arc<str>, PeerParams)>| {
+                entry.as_ref().is_some_and(|(address, name, params)| {
                     address.addr == peer.addr && *name == peer.name && params.backup == peer.params.backup
                 })
             };
@@ -385,12 +387,12 @@ impl Ids {
         state: impl Fn() -> Arc<PeerState>,
         peers: &mut Vec<Arc<Peer>>,
     ) -> ServerId {
-        let (known, addresses) = inherited.addresses(server);
-        let mut id = known.or_else(|| server.has_host_name().then(|| ServerId(self.next())));
+        let (server_id, addresses) = inherited.addresses(server);
+        let mut id = server_id.or_else(|| server.has_host_name().then(|| ServerId(self.next())));
         for address in addresses {
             let (name, params) = described(server, &address);
             let (peer, state) = match inherited.take(&name, &address.addr) {
-                Some(known) => (known.id, known.state.clone()),
+                Some(known_peer) => (known_peer.id, known_peer.state.clone()),
                 None => (self.next_peer(), state()),
             };
             let of = *id.get_or_insert(ServerId(peer.0));

@@ -108,13 +108,13 @@ impl HealthChecker {
             peers: BTreeMap::new(),
             due: BTreeSet::new(),
         };
-        let mut held = group.term.lock();
-        let begins = *held < checker.own_term;
-        *held = checker.own_term.max(*held);
-        if *held == checker.own_term {
+        let mut held_term = group.term.lock();
+        let begins = *held_term < checker.own_term;
+        *held_term = checker.own_term.max(*held_term);
+        if *held_term == checker.own_term {
             checker.take_in(&group.list(), begins, now, rng);
         }
-        drop(held);
+        drop(held_term);
         checker
     }
 
@@ -124,8 +124,8 @@ impl HealthChecker {
             return;
         }
         let term = self.term.clone();
-        let held = term.lock();
-        if *held == self.own_term {
+        let held_term = term.lock();
+        if *held_term == self.own_term {
             self.take_in(list, true, now, rng);
         }
     }
@@ -175,8 +175,8 @@ impl HealthChecker {
     /// left the group has no effect, nor has one of an old configuration.
     pub fn done(&mut self, id: PeerId, nth: usize, passed: bool, now: u64) -> Option<Health> {
         let term = self.term.clone();
-        let held = term.lock();
-        if *held != self.own_term {
+        let held_term = term.lock();
+        if *held_term != self.own_term {
             return None;
         }
         self.ended(id, nth);
@@ -202,13 +202,13 @@ impl HealthChecker {
 impl CheckResults {
     /// Initial state of a test.
     fn first(test: &HealthCheckParams, peer: &Peer, begins: bool) -> Self {
-        let found = peer.state.health();
+        let found_health = peer.state.health();
         // A peer counts as found healthy only if it was checked before.
-        let was_healthy = found == Health::Healthy && peer.state.counters.checks.value() > 0;
-        let health = match found {
+        let was_healthy = found_health == Health::Healthy && peer.state.counters.checks.value() > 0;
+        let health = match found_health {
             _ if begins && test.mandatory && !(test.persistent && was_healthy) => Health::Checking,
             Health::Checking if !test.mandatory => Health::Healthy,
-            found => found,
+            found_health => found_health,
         };
         Self { health, in_row: 0, has_passed: false, next_ms: None }
     }
@@ -247,11 +247,11 @@ impl CheckedPeer {
 impl Group {
     /// Ends health checks in the configuration with the number `term`: earlier results no longer count.
     pub fn disable_checks(&self, term: u64, now: u64) {
-        let mut held = self.term.lock();
-        if *held > Term(term) {
+        let mut held_term = self.term.lock();
+        if *held_term > Term(term) {
             return;
         }
-        *held = Term(term);
+        *held_term = Term(term);
         let list = self.list();
         let judged = list.peers().filter(|peer| peer.state.health() != Health::Healthy);
         judged.for_each(|peer| peer.recovers(now));

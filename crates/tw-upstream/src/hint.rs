@@ -147,30 +147,30 @@ mod tests {
     #[test]
     fn hinted_peer_gets_one_request_until_it_succeeds() {
         let group = group(2);
-        let known = peers(&group);
-        assert!(known[0].hint(false, 10_000));
-        assert_eq!(known[0].status(), PeerStatus::Up, "nobody is down because another node says so");
+        let known_peers = peers(&group);
+        assert!(known_peers[0].hint(false, 10_000));
+        assert_eq!(known_peers[0].status(), PeerStatus::Up, "nobody is down because another node says so");
         let leases: Vec<Lease> = (0..10).map(|_| select(&group, 10_000).unwrap()).collect();
         let (tried, others): (Vec<_>, Vec<_>) =
-            leases.into_iter().partition(|lease| lease.peer().id() == known[0].id());
+            leases.into_iter().partition(|lease| lease.peer().id() == known_peers[0].id());
         assert_eq!((tried.len(), others.len()), (1, 9));
         for lease in tried {
             let _ = lease.done(PeerOutcome::Success, 10_100);
         }
         let again = (0..10)
             .map(|_| select(&group, 10_100).unwrap())
-            .filter(|lease| lease.peer().id() == known[0].id());
+            .filter(|lease| lease.peer().id() == known_peers[0].id());
         assert!(again.count() >= 4, "it is as any other");
     }
 
     #[test]
     fn trial_that_takes_long_is_followed_by_another_one() {
         let group = group(2);
-        let known = peers(&group);
-        assert!(known[0].hint(false, 10_000));
+        let known_peers = peers(&group);
+        assert!(known_peers[0].hint(false, 10_000));
         let at = |now: u64| {
             let leases: Vec<Lease> = (0..10).map(|_| select(&group, now).unwrap()).collect();
-            leases.iter().filter(|lease| lease.peer().id() == known[0].id()).count()
+            leases.iter().filter(|lease| lease.peer().id() == known_peers[0].id()).count()
         };
         assert_eq!((at(10_000), at(10_500), at(11_000), at(20_000)), (1, 0, 1, 5));
     }
@@ -189,30 +189,33 @@ mod tests {
     #[test]
     fn failed_trial_counts_as_any_failure() {
         let group = group(2);
-        let known = peers(&group);
-        assert!(known[1].hint(false, 10_000));
-        let lease =
-            (0..2).map(|_| select(&group, 10_000).unwrap()).find(|lease| lease.peer().id() == known[1].id());
+        let known_peers = peers(&group);
+        assert!(known_peers[1].hint(false, 10_000));
+        let lease = (0..2)
+            .map(|_| select(&group, 10_000).unwrap())
+            .find(|lease| lease.peer().id() == known_peers[1].id());
         let _ = lease.unwrap().done(PeerOutcome::Failed, 10_010);
-        assert_eq!(known[1].status(), PeerStatus::Unavailable);
-        assert!(!known[1].hint(false, 20_000), "it is known");
-        assert!((0..5).all(|_| select(&group, 10_100).unwrap().peer().id() == known[0].id()));
+        assert_eq!(known_peers[1].status(), PeerStatus::Unavailable);
+        assert!(!known_peers[1].hint(false, 20_000), "it is known");
+        assert!((0..5).all(|_| select(&group, 10_100).unwrap().peer().id() == known_peers[0].id()));
         // Another node has found the peer up, so the next request tries it early.
-        assert!(known[1].hint(true, 12_100));
-        let lease =
-            (0..4).map(|_| select(&group, 12_100).unwrap()).find(|lease| lease.peer().id() == known[1].id());
+        assert!(known_peers[1].hint(true, 12_100));
+        let lease = (0..4)
+            .map(|_| select(&group, 12_100).unwrap())
+            .find(|lease| lease.peer().id() == known_peers[1].id());
         let _ = lease.unwrap().done(PeerOutcome::Success, 12_110);
-        assert_eq!(known[1].status(), PeerStatus::Up);
+        assert_eq!(known_peers[1].status(), PeerStatus::Up);
         assert!(
-            known[1].state().has_come_back(13_000, 30_000) && !known[1].state().has_come_back(50_000, 30_000)
+            known_peers[1].state().has_come_back(13_000, 30_000)
+                && !known_peers[1].state().has_come_back(50_000, 30_000)
         );
     }
 
     #[test]
     fn hints_have_a_distance() {
         let group = group(2);
-        let known = peers(&group);
-        let followed = (0..100).filter(|nth| known[0].hint(false, 10_000 + nth * 100)).count();
+        let known_peers = peers(&group);
+        let followed = (0..100).filter(|nth| known_peers[0].hint(false, 10_000 + nth * 100)).count();
         assert_eq!(followed, 5);
     }
 
@@ -231,19 +234,22 @@ mod tests {
             ids
         };
         assert_eq!(checked(&mut checker, 0).len(), 4);
-        let known = peers(&group);
-        assert!(known[1].hint(false, 1000));
+        let known_peers = peers(&group);
+        assert!(known_peers[1].hint(false, 1000));
         assert!(checked(&mut checker, 1000).is_empty());
         checker.take_hints(1000);
-        assert_eq!(checked(&mut checker, 1000), [known[1].id(); 2]);
+        assert_eq!(checked(&mut checker, 1000), [known_peers[1].id(); 2]);
         checker.take_hints(1001);
         assert!(checked(&mut checker, 1001).is_empty());
-        assert_eq!(checked(&mut checker, 5000), [known[0].id(); 2]);
+        assert_eq!(checked(&mut checker, 5000), [known_peers[0].id(); 2]);
         // Hints for several peers at once bring only checks forward that are not due anyway.
-        assert!(known.iter().all(|peer| peer.hint(false, 5500)));
+        assert!(known_peers.iter().all(|peer| peer.hint(false, 5500)));
         checker.take_hints(5500);
         let mut both = checked(&mut checker, 5500);
         both.sort();
-        assert_eq!(both, [known[0].id(), known[0].id(), known[1].id(), known[1].id()]);
+        assert_eq!(
+            both,
+            [known_peers[0].id(), known_peers[0].id(), known_peers[1].id(), known_peers[1].id()]
+        );
     }
 }

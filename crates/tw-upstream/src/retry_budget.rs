@@ -86,10 +86,10 @@ mod tests {
     fn a_permit_that_is_dropped_makes_room_for_another_retry() {
         let retries = Arc::new(Retries::default());
         let budget = RetryBudget { percent: 50, min: 0 };
-        let held: Vec<_> = (0..3).map(|_| retries.begin(budget, 4)).collect();
-        let allowed: Vec<_> = held.iter().map(Option::is_some).collect();
+        let retry_permits: Vec<_> = (0..3).map(|_| retries.begin(budget, 4)).collect();
+        let allowed: Vec<_> = retry_permits.iter().map(Option::is_some).collect();
         assert_eq!((allowed, retries.active(), retries.refused.value()), (vec![true, true, false], 2, 1));
-        drop(held);
+        drop(retry_permits);
         assert!(retries.begin(budget, 4).is_some());
         assert_eq!(retries.active(), 0);
     }

@@ -79,11 +79,11 @@ impl PeerSelection {
 
     /// Counts a selection from this list. A group of one peer has no second try.
     pub(crate) fn count(&mut self, list: &PeerList) {
-        let left = self.tries.unwrap_or(match self.tries_max {
+        let remaining = self.tries.unwrap_or(match self.tries_max {
             0 => list.tries,
             max => list.tries.min(max),
         });
-        self.tries = Some(if list.is_single { 0 } else { left.saturating_sub(1) });
+        self.tries = Some(if list.is_single { 0 } else { remaining.saturating_sub(1) });
     }
 }
 

@@ -69,8 +69,8 @@ impl StickySessions {
     pub fn lookup(&self, session: &[u8], now: u64) -> Option<Arc<[u8]>> {
         let name = name(session);
         let table = self.table.lock();
-        let found = table.sessions.get(&name)?;
-        (!self.is_over(found.last_ms, now)).then(|| found.sid.clone())
+        let found_session = table.sessions.get(&name)?;
+        (!self.is_over(found_session.last_ms, now)).then(|| found_session.sid.clone())
     }
 
     /// Binds a session to the peer with this identifier for `sticky`. An unknown session is created if `creates`.

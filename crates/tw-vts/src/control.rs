@@ -100,7 +100,7 @@ impl ControlRequest {
         let groups = upstreams::groups(&report.generation.process.shared_objects);
         let Some((_, groups)) = groups.iter().find(|(name, _)| *name == group) else { return };
         let servers = upstreams::servers(groups, &report.vts.buckets);
-        if let Some(server) = servers.iter().find(|known| *known.server == *server) {
+        if let Some(server) = servers.iter().find(|upstream_view| *upstream_view.server == *server) {
             let mut json = String::new();
             server.write_json(&mut json);
             // The braces are there already.

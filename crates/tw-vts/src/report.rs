@@ -30,7 +30,7 @@ pub(super) struct Report<'a> {
     pub(super) facts: ProcessFacts,
     pub(super) now_ms: u64,
     /// Nodes of this turn.
-    written: usize,
+    node_count: usize,
 }
 
 /// Facts of the process.
@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
     /// A report for a request.
     pub(super) fn new(r: &Request, vts: &'a Vts, zone: &'a TrafficZone) -> Self {
         let generation = r.generation().clone();
-        Self { vts, zone, generation, facts: ProcessFacts::of(r), now_ms: now_ms(), written: 0 }
+        Self { vts, zone, generation, facts: ProcessFacts::of(r), now_ms: now_ms(), node_count: 0 }
     }
 
     /// Appends the whole report.
@@ -199,8 +199,8 @@ impl<'a> Report<'a> {
 
     /// A copy of the node of `key`. Others have their turns once some were copied.
     pub(super) async fn node(&mut self, key: &[u8]) -> Option<TrafficNode> {
-        self.written += 1;
-        if self.written.is_multiple_of(NODES_A_TURN) {
+        self.node_count += 1;
+        if self.node_count.is_multiple_of(NODES_A_TURN) {
             tw_rt::yield_now().await;
         }
         self.zone.with(key, |node| node.clone())

@@ -78,11 +78,11 @@ impl Vts {
     pub(super) fn of_http(raw: &Raw, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let max_node = raw.max_node.get().and_then(Option::as_ref);
         let zone = match (raw.zone.get(), raw.zone.span()) {
-            (Some(written), Some(span)) => {
-                zone::claim(cx, &written.name, OWNER).map_err(|error| error.at(span))?;
-                let fits = |known: &TrafficZone| known.fits(written.size, max_node);
-                let make = || TrafficZone::new(&written.name, written.size, max_node.cloned());
-                Some(cx.keep(&written.name, fits, make))
+            (Some(zone_parameter), Some(span)) => {
+                zone::claim(cx, &zone_parameter.name, OWNER).map_err(|error| error.at(span))?;
+                let fits = |traffic_zone: &TrafficZone| traffic_zone.fits(zone_parameter.size, max_node);
+                let make = || TrafficZone::new(&zone_parameter.name, zone_parameter.size, max_node.cloned());
+                Some(cx.keep(&zone_parameter.name, fits, make))
             }
             _ => None,
         };

@@ -43,9 +43,9 @@ impl Stat {
             _ => Self::of_class(word).or_else(|| {
                 let (first, rest) = word.strip_prefix(b"cache")?.split_first()?;
                 let is_meant = |word: &&str| {
-                    word.as_bytes()
-                        .split_first()
-                        .is_some_and(|(known, behind)| known.to_ascii_uppercase() == *first && behind == rest)
+                    word.as_bytes().split_first().is_some_and(|(candidate, behind)| {
+                        candidate.to_ascii_uppercase() == *first && behind == rest
+                    })
                 };
                 CACHE_WORDS.iter().position(is_meant).map(Self::Cache)
             }),

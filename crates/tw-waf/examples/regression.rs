@@ -124,7 +124,7 @@ fn request(input: &Value) -> Option<Request> {
         body = base64(encoded);
     }
     let has = |headers: &[(Vec<u8>, Vec<u8>)], name: &str| {
-        headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+        headers.iter().any(|(candidate, _)| candidate.eq_ignore_ascii_case(name.as_bytes()))
     };
     let completes = input["autocomplete_headers"].as_bool().unwrap_or(true)
         && !input["stop_magic"].as_bool().unwrap_or(false);
@@ -217,9 +217,9 @@ fn ids(value: &Value) -> Vec<u64> {
 }
 
 /// Reason why a stage fails.
-fn check(output: &Value, found: &[(u64, String)]) -> Option<String> {
+fn check(output: &Value, results: &[(u64, String)]) -> Option<String> {
     let log = &output["log"];
-    let has = |id: u64| found.iter().any(|(known, _)| *known == id);
+    let has = |id: u64| results.iter().any(|(candidate, _)| *candidate == id);
     if let Some(missing) = ids(&log["expect_ids"]).into_iter().find(|id| !has(*id)) {
         return Some(format!("{missing} is missing"));
     }
@@ -229,7 +229,7 @@ fn check(output: &Value, found: &[(u64, String)]) -> Option<String> {
     let matches = |pattern: &Value| {
         let pattern = pattern.as_str()?;
         let regex = fancy_regex::Regex::new(pattern).unwrap();
-        Some(found.iter().any(|(_, line)| regex.is_match(line).unwrap()))
+        Some(results.iter().any(|(_, line)| regex.is_match(line).unwrap()))
     };
     if matches(&log["match_regex"]) == Some(false) {
         return Some("no line matches".to_owned());
@@ -280,13 +280,13 @@ fn main() {
                 continue;
             };
             let begin = Instant::now();
-            let found = run(&rules, &store, &mut memo, &mut transaction, &request);
+            let results = run(&rules, &store, &mut memo, &mut transaction, &request);
             times.push(begin.elapsed());
             if option == "-t" {
                 println!("{}", serde_json::to_string_pretty(&stage["input"]).unwrap());
-                found.iter().for_each(|(_, line)| println!("{line}"));
+                results.iter().for_each(|(_, line)| println!("{line}"));
             }
-            reason = reason.or(check(&stage["output"], &found));
+            reason = reason.or(check(&stage["output"], &results));
         }
         match reason {
             None => passed += 1,

@@ -206,8 +206,10 @@ impl PhaseRules {
 
 /// Number of the first rule behind a marker or, with a number as its name, behind the rule with this id.
 fn skip_target(name: &str, from: usize, rules: &[Rule], markers: &[(Box<str>, usize)]) -> Option<usize> {
-    let marker =
-        markers.iter().find(|(known, before)| **known == *name && *before > from).map(|(_, before)| *before);
+    let marker = markers
+        .iter()
+        .find(|(candidate, before)| **candidate == *name && *before > from)
+        .map(|(_, before)| *before);
     marker.or_else(|| {
         let id: u64 = name.parse().ok()?;
         let at = rules.iter().skip(from + 1).position(|rule| rule.id == id)?;

@@ -134,7 +134,7 @@ pub(crate) const VARIABLE_COUNT: usize = Variable::Tx as usize + 1;
 impl Variable {
     /// The variable with this name, in any letter case.
     pub(crate) fn find(name: &str) -> Option<Self> {
-        let same = |(_, known, _): &&(Self, &str, Shape)| known.eq_ignore_ascii_case(name);
+        let same = |(_, candidate, _): &&(Self, &str, Shape)| candidate.eq_ignore_ascii_case(name);
         if let Some((variable, ..)) = ALL.iter().find(same) {
             return Some(*variable);
         }

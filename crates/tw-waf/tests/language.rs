@@ -131,8 +131,8 @@ fn skips_and_controls_change_the_course() {
     );
     let mut memo = Memo::default();
     for (skip, expected) in [(0, &[10, 11][..]), (1, &[11]), (3, &[]), (4, &[11]), (5, &[])] {
-        let found = ids(&run(&set, &mut memo, &format!("/?skip={skip}&v=9"), &[], ""));
-        assert_eq!(found, expected, "{skip}");
+        let results = ids(&run(&set, &mut memo, &format!("/?skip={skip}&v=9"), &[], ""));
+        assert_eq!(results, expected, "{skip}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use super::reasons::reason;
-use super::{Found, Results};
+use super::{FileResult, Results};
 
 const BEGIN: &str = "<!-- cargo xtask conformance: begin -->\n";
 const END: &str = "<!-- cargo xtask conformance: end -->\n";
@@ -24,21 +24,21 @@ pub(super) struct Numbers {
 impl Numbers {
     pub(super) fn of(results: &Results) -> Self {
         let mut numbers = Self { all: results.len(), ..Self::default() };
-        for found in results.values() {
-            match found {
-                Found::Passed(checks) | Found::PassedRenamed(checks) => {
+        for file_result in results.values() {
+            match file_result {
+                FileResult::Passed(checks) | FileResult::PassedRenamed(checks) => {
                     numbers.passed += 1;
-                    numbers.renamed += usize::from(matches!(found, Found::PassedRenamed(_)));
+                    numbers.renamed += usize::from(matches!(file_result, FileResult::PassedRenamed(_)));
                     numbers.checks_passed += checks;
                     numbers.checks += checks;
                 }
-                Found::Failed { checks, of } => {
+                FileResult::Failed { checks, of } => {
                     numbers.failed += 1;
                     numbers.checks_passed += of.saturating_sub(checks.len());
                     numbers.checks += of;
                 }
-                Found::Late => numbers.failed += 1,
-                Found::Skipped(_) => numbers.skipped += 1,
+                FileResult::Late => numbers.failed += 1,
+                FileResult::Skipped(_) => numbers.skipped += 1,
             }
         }
         numbers
@@ -86,21 +86,21 @@ pub(super) fn text(results: &Results) -> String {
         numbers.renamed,
     );
     let _ = writeln!(out, "| failed file | failed checks | reason |\n|---|---|---|");
-    for (file, found) in results {
-        let count = match found {
-            Found::Failed { checks, .. } if checks.iter().any(|check| check == "ended early") => {
+    for (file, file_result) in results {
+        let count = match file_result {
+            FileResult::Failed { checks, .. } if checks.iter().any(|check| check == "ended early") => {
                 "ended early".to_owned()
             }
-            Found::Failed { checks, of } => format!("{} of {of}", checks.len()),
-            Found::Late => "timed out".to_owned(),
-            Found::Passed(_) | Found::PassedRenamed(_) | Found::Skipped(_) => continue,
+            FileResult::Failed { checks, of } => format!("{} of {of}", checks.len()),
+            FileResult::Late => "timed out".to_owned(),
+            FileResult::Passed(_) | FileResult::PassedRenamed(_) | FileResult::Skipped(_) => continue,
         };
         let name = name(file);
         let _ = writeln!(out, "| `{name}` | {count} | {} |", reason(name).unwrap_or("not investigated yet"));
     }
     let mut skipped: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (file, found) in results {
-        if let Found::Skipped(why) = found {
+    for (file, file_result) in results {
+        if let FileResult::Skipped(why) = file_result {
             skipped.entry(why).or_default().push(format!("`{}`", name(file)));
         }
     }
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn table_has_every_file_that_does_not_pass() {
-        let failed = |of| Found::Failed { checks: vec!["2 - b".into()], of };
+        let failed = |of| FileResult::Failed { checks: vec!["2 - b".into()], of };
         let results = Results::from([
-            ("a.t".to_owned(), Found::Passed(3)),
-            ("b.t".to_owned(), Found::PassedRenamed(1)),
+            ("a.t".to_owned(), FileResult::Passed(3)),
+            ("b.t".to_owned(), FileResult::PassedRenamed(1)),
             ("no_such_file.t".to_owned(), failed(4)),
-            ("late.t".to_owned(), Found::Late),
-            ("m1.t".to_owned(), Found::Skipped("no mail available".into())),
-            ("m2.t".to_owned(), Found::Skipped("no mail available".into())),
+            ("late.t".to_owned(), FileResult::Late),
+            ("m1.t".to_owned(), FileResult::Skipped("no mail available".into())),
+            ("m2.t".to_owned(), FileResult::Skipped("no mail available".into())),
             ("slice.t".to_owned(), failed(9)),
         ]);
         let text = text(&results);
@@ -141,7 +141,7 @@ mod tests {
             "| `late` | timed out | not investigated yet |",
             "| no mail available | `m1`, `m2` |",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+            assert!(text.lines().any(|candidate| candidate == line), "{line}\n{text}");
         }
         assert!(text.contains("| `slice` | 1 of 9 | If the second slice"), "{text}");
         assert_eq!(Numbers::of(&results).to_string(), "2 of 5 files pass, 2 of 7 are skipped");

@@ -31,9 +31,9 @@ impl Needs {
         if let Some((mut libraries, link)) = sections.gnu_verneed(endian, binary)? {
             let strings = sections.strings(endian, binary, link)?;
             while let Some((library, mut versions)) = libraries.next()? {
-                let known = needs.entry(text(library.file(endian, strings)?)).or_default();
+                let known_names = needs.entry(text(library.file(endian, strings)?)).or_default();
                 while let Some(version) = versions.next()? {
-                    known.insert(text(version.name(endian, strings)?));
+                    known_names.insert(text(version.name(endian, strings)?));
                 }
             }
         }

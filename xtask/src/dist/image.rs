@@ -241,7 +241,10 @@ mod tests {
         let files = image.unwrap().unwrap().layer;
         assert_eq!(files.file("usr/bin/tailwater-ingress"), Some(&b"ingress"[..]));
         assert_eq!(files.file("usr/bin/tailwater"), Some(&b"server"[..]));
-        let written: Vec<_> = files.iter().filter(|(_, entry)| entry.owner == USER).collect();
-        assert_eq!(written.iter().map(|(path, _)| *path).collect::<Vec<_>>(), ["run/tailwater-ingress"]);
+        let written_values: Vec<_> = files.iter().filter(|(_, entry)| entry.owner == USER).collect();
+        assert_eq!(
+            written_values.iter().map(|(path, _)| *path).collect::<Vec<_>>(),
+            ["run/tailwater-ingress"]
+        );
     }
 }

@@ -352,8 +352,9 @@ impl Header {
         let texts = |of: &dyn Fn(&Entry) -> String| Value::Texts(all.iter().map(|(_, e)| of(e)).collect());
         let parts: Vec<_> = all.iter().map(|(path, _)| path.rsplit_once('/').unwrap_or(("", path))).collect();
         let directories: BTreeSet<_> = parts.iter().map(|(directory, _)| *directory).collect();
-        let index =
-            |directory| directories.iter().position(|known| *known == directory).unwrap_or_default() as u32;
+        let index = |directory| {
+            directories.iter().position(|candidate| *candidate == directory).unwrap_or_default() as u32
+        };
         self.0.insert(
             tag::DIRECTORY_INDEXES,
             Value::Int32(parts.iter().map(|(directory, _)| index(*directory)).collect()),

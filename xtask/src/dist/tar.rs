@@ -103,11 +103,11 @@ mod tests {
         let bytes = write(&files, ".", 1).unwrap();
         assert_eq!(bytes.len(), 5 * RECORD);
         let record = &bytes[RECORD..2 * RECORD];
-        let told = u64::from_str_radix(std::str::from_utf8(&record[148..154]).unwrap(), 8).unwrap();
+        let stated_value = u64::from_str_radix(std::str::from_utf8(&record[148..154]).unwrap(), 8).unwrap();
         let blank = 8 * u64::from(b' ');
         let sum: u64 = record.iter().map(|byte| u64::from(*byte)).sum();
         let field: u64 = record[148..156].iter().map(|byte| u64::from(*byte)).sum();
-        assert_eq!(told, sum - field + blank);
+        assert_eq!(stated_value, sum - field + blank);
         assert!(record.starts_with(b"./a/b\0") && &bytes[2 * RECORD..2 * RECORD + 4] == b"text");
     }
 }

@@ -9,8 +9,8 @@ const BEGINNING: &str = "cargo xtask ";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let written = tree.files.iter().filter(|file| file.path.ends_with(".md"));
-    for file in written.chain(&tree.others) {
+    let written_values = tree.files.iter().filter(|file| file.path.ends_with(".md"));
+    for file in written_values.chain(&tree.others) {
         for (index, line) in file.text.lines().enumerate() {
             for words in line.split(BEGINNING).skip(1) {
                 if let Some(text) = complaint(words) {

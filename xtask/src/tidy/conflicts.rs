@@ -35,8 +35,8 @@ mod tests {
             ("docs/a.md", "Title\n=======\n", vec![]),
             ("a.rs", "let a = \"<<<<<<< main\";\n<<<<<<<\n", vec![]),
         ] {
-            let found = check(&Tree::of(&[(path, text)]));
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
+            let findings = check(&Tree::of(&[(path, text)]));
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
         }
     }
 }

@@ -61,8 +61,8 @@ mod tests {
             ("# A\n\n## B\n\n- [C](#c)\n", vec![]),
             ("# A\n\n- [x](#x)\n\n## B\n", vec![]),
         ] {
-            let found = of_document("docs/a.md", text);
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
+            let findings = of_document("docs/a.md", text);
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
         }
     }
 }

@@ -162,8 +162,8 @@ mod tests {
             ("let text = \"/// What\";\n", vec![]),
             ("/// When the timer ends.\n", vec![1]),
         ] {
-            let found = open_comments(&Tree::of(&[("crates/a/src/lib.rs", text)]).files[0]);
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
+            let findings = open_comments(&Tree::of(&[("crates/a/src/lib.rs", text)]).files[0]);
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
         }
     }
 
@@ -177,8 +177,8 @@ mod tests {
             ("#[test]\nfn a() {}\nfn it_helps() {}\n", vec![]),
             ("fn it_helps() {}\n", vec![]),
         ] {
-            let found = open_tests(&Tree::of(&[("crates/a/src/lib.rs", text)]).files[0]);
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
+            let findings = open_tests(&Tree::of(&[("crates/a/src/lib.rs", text)]).files[0]);
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
         }
     }
 

@@ -44,9 +44,9 @@ fn of_document(
             let path = if path.is_empty() { place.clone() } else { resolve(path, &place) };
             if !exists(&path) {
                 findings.push(Finding::error(&file.path, index + 1, format!("no such file: {link}")));
-            } else if let Some(known) = headings.get(path.as_str())
+            } else if let Some(known_names) = headings.get(path.as_str())
                 && !anchor.is_empty()
-                && !known.contains(anchor)
+                && !known_names.contains(anchor)
             {
                 findings.push(Finding::error(&file.path, index + 1, format!("no such heading: {link}")));
             }
@@ -112,8 +112,8 @@ mod tests {
         ] {
             let file = File::new("docs/a.md".to_owned(), text.to_owned());
             let exists = |path: &str| ["docs/a.md", "docs/b.md", "README.md"].contains(&path);
-            let found = of_document(&file, &headings, exists);
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
+            let findings = of_document(&file, &headings, exists);
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{text}");
         }
     }
 }

@@ -117,8 +117,8 @@ mod tests {
             let mut tree =
                 Tree::of(&[(".ci/run", ""), (".github/workflows/a.yml", &good.replacen(from, to, 1))]);
             tree.others = std::mem::take(&mut tree.files);
-            let found = check(&tree);
-            assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{to}");
+            let findings = check(&tree);
+            assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), expected, "{to}");
         }
     }
 

@@ -167,7 +167,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
     use tw_base::command_line::{Kind, Opt};
 
     use crate::options;
-    let known = |options: &[Opt], line: &str| {
+    let find_known = |options: &[Opt], line: &str| {
         let name = line.rsplit(' ').next().unwrap_or_default();
         options.iter().find(|option| option.names.contains(&name)).map(|option| option.value.is_some())
     };
@@ -232,7 +232,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
                 Ok(_) => Some(false),
                 Err(error) => error.contains(" requires ").then_some(true),
             };
-            assert_eq!(takes_value, known(options, &line), "{line}");
+            assert_eq!(takes_value, find_known(options, &line), "{line}");
         }
     }
     for (begin, options) in [
@@ -415,8 +415,8 @@ fn fleet_commands_need_their_files() {
         ("fleet push --key a 1", "invalid"),
         ("fleet rollout --key a --waves 1,x", "invalid"),
     ] {
-        let found = parsed(line).unwrap_err();
-        assert!(found.contains(error), "{line}: {found}");
+        let text = parsed(line).unwrap_err();
+        assert!(text.contains(error), "{line}: {text}");
     }
     let Ok(Command::Fleet(options)) = parsed("fleet rollout 7 --key k --waves 1,50% --settle 5s") else {
         panic!("it is refused")

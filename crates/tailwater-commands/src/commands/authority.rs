@@ -46,8 +46,8 @@ impl Authority {
     fn open_at(directory: PathBuf) -> Result<Self, Fault> {
         let authority = match read(&directory)? {
             Some(authority) if !authority.is_over(now()) => authority,
-            found => {
-                if found.is_some() {
+            local_authority => {
+                if local_authority.is_some() {
                     // The certificates of an expired authority are invalid, too.
                     let removed = fs::remove_dir_all(&directory);
                     removed.map_err(|error| Fault::call("rmdir()", &shown(&directory), &error))?;
@@ -135,14 +135,14 @@ fn make(directory: &Path) -> Result<LocalAuthority, Fault> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    let written = DirBuilder::new()
+    let result = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&temp_path)
         .and_then(|()| write(KEY, 0o600, &authority.key()))
         .and_then(|()| write(CERTIFICATE, 0o644, &authority.certificate()))
         .and_then(|()| fs::rename(&temp_path, directory));
-    match written {
+    match result {
         Ok(()) => Ok(authority),
         Err(error) => {
             // The rest is not needed.
@@ -183,8 +183,8 @@ const STORES: [(&str, [&[&str]; 2]); 4] = [
 impl Store {
     /// The store of this system.
     pub(crate) fn of_system() -> Result<Self, Fault> {
-        let found = STORES.iter().find(|(directory, _)| Path::new(directory).is_dir());
-        let (directory, commands) = found.ok_or_else(|| {
+        let entry = STORES.iter().find(|(directory, _)| Path::new(directory).is_dir());
+        let (directory, commands) = entry.ok_or_else(|| {
             let all = STORES.map(|(directory, _)| directory).join(", ");
             Fault::emerg(format!("no store of authorities is found ({all})"))
                 .hint("install ca-certificates, or name a directory by --store")

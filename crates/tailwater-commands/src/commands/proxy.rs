@@ -111,8 +111,9 @@ struct Prepared {
 
 fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault> {
     let mut origins = options.urls.iter().map(|url| Origin::parse(url)).collect::<Result<Vec<_>, _>>()?;
-    let known: Vec<_> = origins.iter().flat_map(|origin| &origin.addresses).filter_map(Addr::inet).collect();
-    let listening = Listening::of(options.listen.as_deref(), &options.tls, &known)?;
+    let address: Vec<_> =
+        origins.iter().flat_map(|origin| &origin.addresses).filter_map(Addr::inet).collect();
+    let listening = Listening::of(options.listen.as_deref(), &options.tls, &address)?;
     let cache = Cache::open(options)?;
     for origin in &mut origins {
         if let Err(error) = origin.check() {
@@ -231,10 +232,10 @@ impl Origin {
 
     /// A server at a port; `name` is the host as URLs have it, `host` as the system has it.
     fn named(scheme: Scheme, name: &str, host: &str, port: u16, text: &str) -> Result<Self, Fault> {
-        let found = (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+        let socket_address = (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
         let mut addresses = Vec::new();
         // A name in /etc/hosts may give the same address twice.
-        for address in found.into_iter().map(Addr::Inet) {
+        for address in socket_address.into_iter().map(Addr::Inet) {
             if !addresses.contains(&address) {
                 addresses.push(address);
             }

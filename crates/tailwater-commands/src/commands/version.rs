@@ -275,9 +275,9 @@ fn listed(options: &[Opt]) -> String {
 
 /// `configure arguments` as nginx would have needed them to become what we are.
 fn arguments() -> String {
-    let known = tw_app::all_directives(crate::configuration::conf::MODULES);
+    let known_names = tw_app::all_directives(crate::configuration::conf::MODULES);
     let has = |module: &&Module| {
-        known.iter().any(|(_, directive)| {
+        known_names.iter().any(|(_, directive)| {
             directive.name == module.directive && directive.contexts & module.contexts != 0
         })
     };
@@ -351,10 +351,10 @@ mod tests {
     #[test]
     fn markers_are_directives_of_nginx() {
         for module in OPTIONAL.iter().chain(STANDARD).chain(STANDARD_STREAM) {
-            let is = |known: tw_conf::NginxDirective| {
-                known.name == module.directive && known.contexts & module.contexts != 0
+            let is = |directive: tw_conf::NginxDirective| {
+                directive.name == module.directive && directive.contexts & module.contexts != 0
             };
-            assert!(tw_conf::known().any(is), "{} {}", module.word, module.directive);
+            assert!(tw_conf::nginx_directives().any(is), "{} {}", module.word, module.directive);
         }
     }
 }

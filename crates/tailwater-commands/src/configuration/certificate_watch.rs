@@ -51,7 +51,7 @@ pub struct CertificateWatch {
 /// The thread, which ends with this.
 struct WatchThread {
     commands: Sender<(u64, WatchedCertificates)>,
-    found: Receiver<CertificateChange>,
+    changes: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
 
@@ -80,10 +80,10 @@ impl CertificateWatch {
 
     /// Next change, if there is one.
     pub fn next(&self) -> Option<CertificateChange> {
-        let WatchThread { found, wake, .. } = self.thread.as_ref()?;
+        let WatchThread { changes: found, wake, .. } = self.thread.as_ref()?;
         // The read only resets the counter, which may be zero already.
         let _ = rustix::io::read(wake, &mut [0; 8]);
-        found.try_iter().find(|found| found.round == self.round)
+        found.try_iter().find(|certificate_change| certificate_change.round == self.round)
     }
 
     /// Readable when something has changed.
@@ -99,13 +99,13 @@ impl WatchThread {
         let (send_change, found) = mpsc::channel();
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
-            serve(&received, |found| {
+            serve(&received, |certificate_change| {
                 // If the receiver is gone, the next wait ends; a full counter wakes it as well.
-                let _ = send_change.send(found);
+                let _ = send_change.send(certificate_change);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });
         })?;
-        Ok(Self { commands, found, wake })
+        Ok(Self { commands, changes: found, wake })
     }
 }
 
@@ -134,8 +134,8 @@ fn serve(commands: &Receiver<(u64, WatchedCertificates)>, mut send_change: impl 
 fn distinct(used: WatchedCertificates) -> Vec<WatchedCertificate> {
     let mut all: Vec<WatchedCertificate> = Vec::new();
     for (pair, used) in used {
-        if !all.iter().any(|known| known.pair == pair) {
-            all.push(WatchedCertificate { pair, used, seen: Vec::new(), read: Vec::new() });
+        if !all.iter().any(|watched_certificate| watched_certificate.pair == pair) {
+            all.push(WatchedCertificate { pair, used, stamps: Vec::new(), read: Vec::new() });
         }
     }
     all
@@ -146,7 +146,7 @@ struct WatchedCertificate {
     pair: CertificateFiles,
     used: CertificateVersion,
     /// Files at the last check.
-    seen: Vec<Option<Stamp>>,
+    stamps: Vec<Option<Stamp>>,
     /// Files when they were read; empty if they were not read here.
     read: Vec<Option<Stamp>>,
 }
@@ -164,9 +164,9 @@ impl WatchedCertificate {
     /// Files, if they differ from those in use, or the reason why they cannot be used.
     fn check(&mut self) -> Option<Result<MemoryFiles, String>> {
         let now: Vec<_> = self.pair.watched().map(stamp).collect();
-        let is_at_rest = std::mem::replace(&mut self.seen, now.clone()) == now;
+        let is_at_rest = std::mem::replace(&mut self.stamps, now.clone()) == now;
         // A change while they are read is seen at the next look.
-        if !is_at_rest || std::mem::replace(&mut self.read, now) == self.seen {
+        if !is_at_rest || std::mem::replace(&mut self.read, now) == self.stamps {
             return None;
         }
         let files = RecordedFiles::default();
@@ -183,11 +183,11 @@ impl WatchedCertificate {
 
 /// Stamp of a file; `None` if there is no such file.
 fn stamp(name: &[u8]) -> Option<Stamp> {
-    let found = rustix::fs::stat(CString::new(name).ok()?.as_c_str()).ok()?;
+    let file_stat = rustix::fs::stat(CString::new(name).ok()?.as_c_str()).ok()?;
     Some(Stamp {
-        file: (found.st_dev, found.st_ino),
-        size: found.st_size,
-        modified: (found.st_mtime, found.st_mtime_nsec),
-        changed: (found.st_ctime, found.st_ctime_nsec),
+        file: (file_stat.st_dev, file_stat.st_ino),
+        size: file_stat.st_size,
+        modified: (file_stat.st_mtime, file_stat.st_mtime_nsec),
+        changed: (file_stat.st_ctime, file_stat.st_ctime_nsec),
     })
 }

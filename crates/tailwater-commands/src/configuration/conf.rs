@@ -284,8 +284,9 @@ impl Source {
         let mut tree = Tree::default();
         // Mistakes have been reported already.
         let _ = self.read(&SystemFiles, &mut tree);
-        let written = tree.nodes.iter().find(|node| node.name.is("pid")).and_then(|node| node.args.first());
-        let name = written.map_or(DEFAULT_PID.as_bytes(), |word| &word.bytes);
+        let written_word =
+            tree.nodes.iter().find(|node| node.name.is("pid")).and_then(|node| node.args.first());
+        let name = written_word.map_or(DEFAULT_PID.as_bytes(), |word| &word.bytes);
         path(&tw_conf::full_name(&self.prefix, name)).to_owned()
     }
 

@@ -134,7 +134,7 @@ pub fn check(config: &Config, prefix: &Path) -> Vec<(CreatedFile, Fault)> {
         match check_one(made, path, prefix) {
             Some(fault) if fault.level == Level::Notice => note = note.or(Some((made, fault))),
             // A hint helps once.
-            Some(fault) if faults.iter().any(|(_, known)| known.hint == fault.hint) => {
+            Some(fault) if faults.iter().any(|(_, known_fault)| known_fault.hint == fault.hint) => {
                 faults.push((made, Fault { hint: None, ..fault }));
             }
             Some(fault) => faults.push((made, fault)),
@@ -158,7 +158,7 @@ fn check_one(made: CreatedFile, path: &Path, prefix: &Path) -> Option<Fault> {
     }
     let directory = directory_of(path)?;
     match fs::metadata(directory) {
-        Ok(found) if found.is_dir() => {
+        Ok(metadata) if metadata.is_dir() => {
             let is_there = fs::symlink_metadata(path).is_ok();
             may_make_in(directory).err().filter(|_| !is_there).map(|error| noted(made.fault(path, &error)))
         }
@@ -182,7 +182,7 @@ fn check_one(made: CreatedFile, path: &Path, prefix: &Path) -> Option<Fault> {
 fn existing(path: &Path) -> Option<bool> {
     // The directory in which this process is.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    fs::metadata(path).ok().map(|found| found.is_dir())
+    fs::metadata(path).ok().map(|metadata| metadata.is_dir())
 }
 
 /// Checks that the user of this process may make something in a directory.

@@ -29,13 +29,14 @@ type Identity = (u64, u64);
 /// not hide it.
 // DIFF(nginx): nginx refuses only two uses of one path as it is written.
 pub fn check(directories: &[Directory], sources: &Sources) -> Result<(), ConfError> {
-    let known: Vec<_> = directories.iter().map(|directory| (directory, Location::of(directory))).collect();
-    for (at, (cache, place)) in known.iter().enumerate() {
+    let known_values: Vec<_> =
+        directories.iter().map(|directory| (directory, Location::of(directory))).collect();
+    for (at, (cache, place)) in known_values.iter().enumerate() {
         if !cache.purpose.is_cache() {
             continue;
         }
         // Every pair once; of two caches the one that is written later is wrong.
-        for (nth, (other, other_place)) in known.iter().enumerate() {
+        for (nth, (other, other_place)) in known_values.iter().enumerate() {
             let is_seen = other.purpose.is_cache() && nth <= at;
             if !is_seen && place.meets(other_place) {
                 return Err(conflict(cache, other, sources));
@@ -81,16 +82,16 @@ struct Location {
 
 impl Location {
     fn of(directory: &Directory) -> Self {
-        let written = path(directory.path.to_bytes());
-        if directory.purpose.is_member() && !member_directories::answers_in_time(written) {
-            return Self { path: written.to_owned(), identity: None };
+        let written_path = path(directory.path.to_bytes());
+        if directory.purpose.is_member() && !member_directories::answers_in_time(written_path) {
+            return Self { path: written_path.to_owned(), identity: None };
         }
-        Self::of_path(written)
+        Self::of_path(written_path)
     }
 
-    fn of_path(written: &Path) -> Self {
-        let identity = metadata(written).ok().map(|found| (found.dev(), found.ino()));
-        Self { path: resolve(written), identity }
+    fn of_path(path: &Path) -> Self {
+        let identity = metadata(path).ok().map(|found_metadata| (found_metadata.dev(), found_metadata.ino()));
+        Self { path: resolve(path), identity }
     }
 
     /// Returns true if one is the other, or below it.
@@ -102,9 +103,9 @@ impl Location {
 }
 
 /// The path without links, as far as it exists, and without `.` and `..` behind that.
-fn resolve(written: &Path) -> PathBuf {
+fn resolve(path: &Path) -> PathBuf {
     let mut missing = Vec::new();
-    let mut existing = written;
+    let mut existing = path;
     let mut resolved = loop {
         if let Ok(resolved) = existing.canonicalize() {
             break resolved;
@@ -146,11 +147,11 @@ impl DirectoryLocks {
         Self(descriptors.into_iter().filter_map(lock).collect())
     }
 
-    /// Locks the directories of the caches of `config`, those in `held` without asking again.
+    /// Locks the directories of the caches of `config`, those in `directory_locks` without asking again.
     ///
     /// # Errors
     /// Another process has one. A directory that cannot be locked, on a network perhaps, is used without, with a warning.
-    pub fn take(config: &Config, held: &Self, console: &Console) -> Result<Self, Fault> {
+    pub fn take(config: &Config, directory_locks: &Self, console: &Console) -> Result<Self, Fault> {
         let mut locks = Vec::new();
         for directory in config.directories().iter().filter(|one| one.purpose.is_cache()) {
             let path = path(directory.path.to_bytes());
@@ -161,14 +162,14 @@ impl DirectoryLocks {
                     Err(_) => continue,
                     opened => opened,
                 },
-                DirectoryPurpose::Device => match held.device(path) {
+                DirectoryPurpose::Device => match directory_locks.device(path) {
                     Some(lock) => {
                         locks.push(lock);
                         continue;
                     }
                     None => open_device(path, Access::Write),
                 },
-                DirectoryPurpose::MemberDevice => match held.device(path) {
+                DirectoryPurpose::MemberDevice => match directory_locks.device(path) {
                     Some(lock) => {
                         locks.push(lock);
                         continue;
@@ -191,7 +192,7 @@ impl DirectoryLocks {
                 },
                 _ => open(path),
             };
-            match opened.map_err(Refusal::Failed).and_then(|directory| lock(directory, &held.0)) {
+            match opened.map_err(Refusal::Failed).and_then(|directory| lock(directory, &directory_locks.0)) {
                 Ok(lock) => locks.push(lock),
                 Err(Refusal::Taken(identity)) => {
                     let owner = owner(identity).map(|pid| format!(" (pid {pid})")).unwrap_or_default();
@@ -225,8 +226,8 @@ impl DirectoryLocks {
 
     /// Lock of a device that is held already: it can be opened exclusively only once.
     fn device(&self, path: &Path) -> Option<Rc<DirectoryLock>> {
-        let found = metadata(path).ok().map(|found| (found.dev(), found.ino()))?;
-        self.0.iter().find(|lock| lock.identity == found).cloned()
+        let entry = metadata(path).ok().map(|found_metadata| (found_metadata.dev(), found_metadata.ino()))?;
+        self.0.iter().find(|lock| lock.identity == entry).cloned()
     }
 
     /// The descriptors, for a new binary.
@@ -274,9 +275,9 @@ fn open_device(path: &Path, access: Access) -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(is_writable).custom_flags(flags).open(path)?.into())
 }
 
-fn lock(directory: OwnedFd, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {
+fn lock(directory: OwnedFd, directory_locks: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {
     let identity = identity_of(directory.as_fd())?;
-    if let Some(lock) = held.iter().find(|lock| lock.identity == identity) {
+    if let Some(lock) = directory_locks.iter().find(|lock| lock.identity == identity) {
         return Ok(lock.clone());
     }
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
@@ -287,7 +288,7 @@ fn lock(directory: OwnedFd, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLo
 }
 
 fn identity_of(directory: BorrowedFd<'_>) -> rustix::io::Result<Identity> {
-    fstat(directory).map(|found| (found.st_dev, found.st_ino))
+    fstat(directory).map(|file_stat| (file_stat.st_dev, file_stat.st_ino))
 }
 
 /// The process that has locked the directory, as far as the kernel tells: `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
@@ -337,8 +338,8 @@ mod tests {
                     directory(&dir.join(cache), DirectoryPurpose::Cache),
                     directory(&dir.join(other), purpose),
                 ];
-                let found = check(&directories, &Sources::default()).is_err();
-                assert_eq!(found, expected, "{cache} {other} {purpose:?}");
+                let is_found = check(&directories, &Sources::default()).is_err();
+                assert_eq!(is_found, expected, "{cache} {other} {purpose:?}");
             }
         }
         let temporary = ["real", "link"].map(|name| directory(&dir.join(name), DirectoryPurpose::Temporary));
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn directory_is_locked_once_and_freed_with_its_last_lock() {
         let dir = TempDir::new("locks").unwrap();
-        let take = |held: &[Rc<DirectoryLock>]| lock(open(dir.path()).unwrap(), held);
+        let take = |directory_locks: &[Rc<DirectoryLock>]| lock(open(dir.path()).unwrap(), directory_locks);
         let first = take(&[]).ok().unwrap();
         assert!(matches!(take(&[]), Err(Refusal::Taken(identity)) if identity == first.identity));
         assert_eq!(owner(first.identity), Some(rustix::process::getpid().as_raw_pid()));

@@ -86,8 +86,8 @@ mod tests {
         let there = [file("/"), address("127.0.0.1"), host("127.0.0.1"), host("localhost")];
         // The address is one of documentation.
         let missing = [file("/none/none"), file("/dev/null/none"), address("192.0.2.7")];
-        let found = absent(there.iter().chain(&missing).cloned().collect());
-        assert_eq!(found, missing.into_iter().collect());
+        let machine_subjects = absent(there.iter().chain(&missing).cloned().collect());
+        assert_eq!(machine_subjects, missing.into_iter().collect());
         assert!(absent(HashSet::new()).is_empty());
     }
 }

@@ -34,7 +34,7 @@ static ANSWERS: Mutex<Option<HashMap<PathBuf, (Instant, bool)>>> = Mutex::new(No
 pub fn ask() -> ExitCode {
     // An error is an answer of the disk, too.
     if let Some(path) = std::env::args_os().nth(1).map(PathBuf::from)
-        && fs::metadata(&path).is_ok_and(|found| !found.is_dir())
+        && fs::metadata(&path).is_ok_and(|metadata| !metadata.is_dir())
     {
         let _ = tw_modules::check_device(&path);
     }
@@ -62,8 +62,9 @@ fn ask_in_time(command: &mut Command, now: Instant) -> bool {
     let Ok(mut process) = started else { return true };
     let Ok(end) = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) else { return true };
     loop {
-        let left = (now + MEMBER_WAIT).saturating_duration_since(tw_rt::clock::precise());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let remaining = (now + MEMBER_WAIT).saturating_duration_since(tw_rt::clock::precise());
+        let timeout =
+            Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: remaining.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timeout)) {
             Err(Errno::INTR) => {}
             Ok(0) => {

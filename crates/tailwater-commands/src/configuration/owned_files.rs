@@ -63,8 +63,8 @@ fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut OwnerChange
         Err(error) => return Err(CreatedFile::Directory.fault(path, &error)),
     }
     let Some(owner) = owner else { return Ok(()) };
-    let found = fs::metadata(path).map_err(|error| Fault::call("stat()", &name, &error))?;
-    if found.uid() == owner.uid {
+    let metadata = fs::metadata(path).map_err(|error| Fault::call("stat()", &name, &error))?;
+    if metadata.uid() == owner.uid {
         return Ok(());
     }
     chown(path, Some(owner.uid), None).map_err(|error| {
@@ -75,7 +75,7 @@ fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut OwnerChange
         let fault = Fault::call("chown()", &name, &error);
         Fault { message: fault.message + why, ..fault }
     })?;
-    given.0.push((path.to_owned(), found.uid()));
+    given.0.push((path.to_owned(), metadata.uid()));
     Ok(())
 }
 
@@ -102,8 +102,8 @@ fn give(log: &Path, owner: &Identity) -> io::Result<()> {
         }
         Err(error) => return Err(error),
     };
-    let found = file.metadata()?;
-    if !found.is_file() || found.uid() == owner.uid || found.nlink() != 1 {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.uid() == owner.uid || metadata.nlink() != 1 {
         return Ok(());
     }
     fchown(&file, Some(owner.uid), None)

@@ -162,9 +162,10 @@ pub fn set_limits(main: &MainSettings, console: &Console) {
 /// accepts a connection.
 fn reserve_descriptors(connections: u64) {
     // A connection may have a file.
-    let wanted = connections.saturating_mul(2).saturating_add(DESCRIPTORS_OF_PROCESS).min(DESCRIPTORS_MAX);
-    let wanted = limits::open_files().map_or(wanted, |limit| wanted.min(limit));
-    let last = i32::try_from(wanted).unwrap_or(i32::MAX).saturating_sub(1);
+    let wanted_limit =
+        connections.saturating_mul(2).saturating_add(DESCRIPTORS_OF_PROCESS).min(DESCRIPTORS_MAX);
+    let wanted_limit = limits::open_files().map_or(wanted_limit, |limit| wanted_limit.min(limit));
+    let last = i32::try_from(wanted_limit).unwrap_or(i32::MAX).saturating_sub(1);
     // A duplicate with a high number makes the kernel grow the table now, instead of when it has to. It is closed at
     // once.
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last);

@@ -45,8 +45,8 @@ impl Identity {
     /// Default user of the server.
     pub fn nobody() -> Self {
         let accounts = Accounts::read();
-        let known = |group| accounts.identity("nobody", Some(group)).ok();
-        NOBODY_GROUPS.into_iter().find_map(known).unwrap_or(Self {
+        let find_known = |group| accounts.identity("nobody", Some(group)).ok();
+        NOBODY_GROUPS.into_iter().find_map(find_known).unwrap_or(Self {
             uid: NOBODY,
             gid: NOBODY,
             groups: Vec::new(),
@@ -144,8 +144,8 @@ mod tests {
             ("www", Some("none"), fails("getgrnam(\"none\")")),
             ("www", Some("short"), fails("getgrnam(\"short\")")),
         ] {
-            let found = accounts.identity(name, group).map_err(|fault| fault.message);
-            assert_eq!(found, expected, "{name} {group:?}");
+            let identity = accounts.identity(name, group).map_err(|fault| fault.message);
+            assert_eq!(identity, expected, "{name} {group:?}");
         }
     }
 }

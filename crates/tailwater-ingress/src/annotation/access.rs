@@ -190,8 +190,8 @@ impl Reader<'_> {
             redirect.unwrap_or_else(|| "$request_uri".to_owned())
         ));
         let is_method = |text: &str| {
-            let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"].contains(&text);
-            known.then(|| text.to_owned())
+            let is_known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"].contains(&text);
+            is_known.then(|| text.to_owned())
         };
         if let Some(method) = self.required("auth-method", is_method) {
             lines.push(format!("proxy_method {method};"));

@@ -34,9 +34,9 @@ impl CanaryRules {
         let text =
             |name: &str| ingress.metadata.annotations.get(&format!("{PREFIX}{name}")).map(|text| text.trim());
         let mut checked = |name: &str, is_valid: &dyn Fn(&str) -> bool| {
-            let found = text(name).filter(|text| !text.is_empty())?;
-            if is_valid(found) {
-                return Some(found);
+            let found_text = text(name).filter(|text| !text.is_empty())?;
+            if is_valid(found_text) {
+                return Some(found_text);
             }
             problems.push(format!("annotation \"{name}\" has an invalid value and no effect"));
             None

@@ -181,15 +181,16 @@ impl<'a> Reader<'a> {
         self.snapshot
             .secrets
             .get(&name)
-            .map(|found| &**found)
+            .map(|found_secret| &**found_secret)
             .ok_or_else(|| format!("secret \"{name}\" is missing"))
     }
 
     /// Map of a reference.
     pub(super) fn config_map(&self, reference: &str) -> Result<&'a ConfigMap, String> {
         let name = self.named(reference)?;
-        let found = self.snapshot.config_maps.get(&name).map(|found| &**found);
-        found.ok_or_else(|| format!("config map \"{name}\" is missing"))
+        let found_config_map =
+            self.snapshot.config_maps.get(&name).map(|found_config_map| &**found_config_map);
+        found_config_map.ok_or_else(|| format!("config map \"{name}\" is missing"))
     }
 
     fn named(&self, reference: &str) -> Result<ObjectName, String> {

@@ -54,9 +54,10 @@ impl ValueKind {
             Self::Switch => switch(text).map(|on| if on { "on" } else { "off" }.to_owned()),
             Self::OneOf(words) => words.contains(&text).then(|| text.to_owned()),
             Self::AnyOf(words) => {
-                let found: Vec<_> = text.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-                let known = !found.is_empty() && found.iter().all(|word| words.contains(word));
-                known.then(|| found.join(" "))
+                let words_of_value: Vec<_> = text.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+                let are_known =
+                    !words_of_value.is_empty() && words_of_value.iter().all(|word| words.contains(word));
+                are_known.then(|| words_of_value.join(" "))
             }
             Self::Text => quote::literal(text).filter(|_| !text.is_empty()),
             Self::TwoTexts => {

@@ -297,12 +297,12 @@ mod tests {
             ("http://host/path", None),
             ("host", None),
         ] {
-            let found = endpoint(url, None).ok();
-            let found = found.map(|endpoint| match endpoint {
+            let server_address = endpoint(url, None).ok();
+            let entry = server_address.map(|endpoint| match endpoint {
                 ServerAddress::Tcp(host, port) => (host, port),
                 _ => panic!("{url}"),
             });
-            assert_eq!(found, expected.map(|(host, port)| (host.to_owned(), port)), "{url}");
+            assert_eq!(entry, expected.map(|(host, port)| (host.to_owned(), port)), "{url}");
         }
     }
 

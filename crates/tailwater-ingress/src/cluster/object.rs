@@ -172,8 +172,8 @@ impl Object for Ingress {
                     Some("Prefix") => PathKind::Prefix,
                     _ => PathKind::ImplementationSpecific,
                 };
-                let written = text(&path["path"]);
-                let path_text = if written.is_empty() { "/".to_owned() } else { written };
+                let written_text = text(&path["path"]);
+                let path_text = if written_text.is_empty() { "/".to_owned() } else { written_text };
                 rules.push(Rule {
                     host: host.clone(),
                     path: path_text,

@@ -192,34 +192,37 @@ impl Store {
         self.lock().snapshot.clone()
     }
 
-    /// Waits for a change after `seen`, and then until there was none for `quiet`, but `most` at most. Returns the number of changes and the
+    /// Waits for a change after `seen_count`, and then until there was none for `quiet`, but `most` at most. Returns the number of changes and the
     /// objects, or `None` if nothing has changed within `within` or the program ends. Objects are complete from the first time on.
     pub fn wait(
         &self,
-        seen: u64,
+        seen_count: u64,
         quiet: Duration,
         most: Duration,
         within: Duration,
     ) -> Option<(u64, Snapshot)> {
         let deadline = Instant::now() + within;
         let mut state = self.lock();
-        while state.missing > 0 || state.changes == seen {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.ends || left.is_zero() {
+        while state.missing > 0 || state.changes == seen_count {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if state.ends || remaining.is_zero() {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
         let end = Instant::now() + most;
         loop {
             let changes = state.changes;
-            let left = end.saturating_duration_since(Instant::now());
+            let remaining = end.saturating_duration_since(Instant::now());
             if state.ends {
                 return None;
             }
-            state =
-                self.changed.wait_timeout(state, left.min(quiet)).unwrap_or_else(PoisonError::into_inner).0;
-            if state.changes == changes || left.is_zero() {
+            state = self
+                .changed
+                .wait_timeout(state, remaining.min(quiet))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            if state.changes == changes || remaining.is_zero() {
                 return Some((state.changes, state.snapshot.clone()));
             }
         }
@@ -230,11 +233,11 @@ impl Store {
         let deadline = Instant::now() + span;
         let mut state = self.lock();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.ends || left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if state.ends || remaining.is_zero() {
                 return state.ends;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -255,14 +258,14 @@ mod tests {
         let short = Duration::from_millis(1);
         assert!(store.wait(0, short, short, short).is_none());
         store.replace(Objects::<IngressClass>::new(), true);
-        let (seen, _) = store.wait(0, short, short, short).unwrap();
+        let (seen_count, _) = store.wait(0, short, short, short).unwrap();
         store.apply(class("a", "b"));
-        let (seen, snapshot) = store.wait(seen, short, short, short).unwrap();
+        let (seen_count, snapshot) = store.wait(seen_count, short, short, short).unwrap();
         assert_eq!(snapshot.classes.len(), 1);
         store.apply(class("a", "b"));
-        assert!(store.wait(seen, short, short, short).is_none());
+        assert!(store.wait(seen_count, short, short, short).is_none());
         store.remove::<IngressClass>(&ObjectName::new("", "a"));
-        assert!(store.wait(seen, short, short, short).unwrap().1.classes.is_empty());
+        assert!(store.wait(seen_count, short, short, short).unwrap().1.classes.is_empty());
         store.end();
         assert!(store.pause(Duration::from_secs(60)) && store.wait(0, short, short, short).is_none());
     }

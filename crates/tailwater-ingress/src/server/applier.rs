@@ -271,8 +271,8 @@ impl Applier {
         let count = changed.len();
         applied.groups.clone_from(&site.groups);
         // The next reload, and the next start, have them, too.
-        let written = self.write(site).and_then(|candidate| fs::rename(candidate, self.server.config()));
-        if let Err(error) = written {
+        let result = self.write(site).and_then(|candidate| fs::rename(candidate, self.server.config()));
+        if let Err(error) = result {
             self.journal.line(&format!("the configuration cannot be written: {error}"));
         }
         Some(Outcome::Endpoints(count))

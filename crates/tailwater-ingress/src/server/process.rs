@@ -177,7 +177,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// The group is not as it should be afterwards.
-    pub fn set_servers(&self, group: &GroupName, wanted: &BTreeSet<String>) -> Result<(), String> {
+    pub fn set_servers(&self, group: &GroupName, wanted_names: &BTreeSet<String>) -> Result<(), String> {
         let endpoint = ServerAddress::Unix(self.dir.join("api.sock"));
         let path = format!("/api/{}/upstreams/{}/servers", group.block, group.name);
         let (status, list) =
@@ -185,7 +185,7 @@ impl ServerProcess {
         let servers =
             list.as_array().filter(|_| status == 200).ok_or_else(|| format!("{path}: status {status}"))?;
         let mut extra = Vec::new();
-        let mut missing = wanted.clone();
+        let mut missing = wanted_names.clone();
         for server in servers {
             let (Some(id), Some(name)) = (server["id"].as_u64(), server["server"].as_str()) else { continue };
             if !missing.remove(name) {

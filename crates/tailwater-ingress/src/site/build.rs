@@ -163,9 +163,9 @@ impl Builder<'_> {
         let Some(backend) = backend else {
             return Target::Unavailable("the backend is no service".to_owned());
         };
-        let found =
+        let result =
             self.groups.of_backend(namespace, backend, &policy.group, policy.service_upstream, &policy.owner);
-        let reason = match found {
+        let reason = match result {
             Ok(group) => return Target::Group(group),
             Err(reason) => reason,
         };
@@ -185,7 +185,7 @@ impl Builder<'_> {
     fn add_certificates(&mut self, ingress: &Ingress) {
         let owner = &ingress.metadata.name;
         for tls in &ingress.tls {
-            let found = match &*tls.secret {
+            let entry = match &*tls.secret {
                 "" => None,
                 secret => {
                     let name = ObjectName::new(&*owner.namespace, secret);
@@ -220,7 +220,7 @@ impl Builder<'_> {
                 for name in matching {
                     let Some(host) = self.hosts.get_mut(&name) else { continue };
                     host.has_tls = true;
-                    if let (None, Some((chain, key))) = (&host.certificate, &found) {
+                    if let (None, Some((chain, key))) = (&host.certificate, &entry) {
                         host.certificate = Some((chain.clone(), key.clone(), owner.clone()));
                     }
                 }

@@ -122,8 +122,8 @@ impl<'a> UpstreamGroups<'a> {
         };
         let mut group = UpstreamGroup { owner: owner.clone(), ..UpstreamGroup::default() };
         let port_number = match (&service.external_name, port, &backend.port) {
-            (Some(host), port, written) => {
-                let number = match (port, written) {
+            (Some(host), port, backend_port) => {
+                let number = match (port, backend_port) {
                     (Some(port), _) => port.number,
                     (None, BackendPort::Number(number)) => *number,
                     _ => return Err(format!("service \"{name}\" has no such port")),
@@ -160,13 +160,14 @@ impl<'a> UpstreamGroups<'a> {
     }
 
     /// Addresses of a port: those that are ready, or else those that still serve while they end.
-    fn endpoints(&self, service: &ObjectName, wanted: &ServicePort) -> BTreeSet<String> {
+    fn endpoints(&self, service: &ObjectName, service_port: &ServicePort) -> BTreeSet<String> {
         let slices = self.slices.get(&(&*service.namespace, &*service.name));
         let of = |is_wanted: fn(&crate::cluster::object::Endpoint) -> bool| {
             let mut servers = BTreeSet::new();
             for slice in slices.into_iter().flatten() {
-                let is_meant =
-                    |port: &&ServicePort| port.name == wanted.name && port.is_datagram == wanted.is_datagram;
+                let is_meant = |port: &&ServicePort| {
+                    port.name == service_port.name && port.is_datagram == service_port.is_datagram
+                };
                 for port in slice.ports.iter().filter(is_meant) {
                     let endpoints = slice.endpoints.iter().filter(|endpoint| is_wanted(endpoint));
                     let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);

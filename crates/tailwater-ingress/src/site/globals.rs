@@ -186,7 +186,9 @@ impl Globals {
         let text = |name: &str| data.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
         let mut problems = Vec::new();
         for (name, value) in data {
-            if let Some((_, block, directive, kind)) = DIRECTIVES.iter().find(|(known, ..)| known == name) {
+            if let Some((_, block, directive, kind)) =
+                DIRECTIVES.iter().find(|(candidate, ..)| candidate == name)
+            {
                 let Some(words) = kind.words(value) else {
                     problems.push(format!("key \"{name}\" has an invalid value and no effect"));
                     continue;
@@ -199,7 +201,7 @@ impl Globals {
                     Block::Stream => &mut globals.stream,
                 };
                 lines.push(format!("{directive} {words};"));
-            } else if !BUILT.iter().any(|(known, _)| known == name) {
+            } else if !BUILT.iter().any(|(candidate, _)| candidate == name) {
                 problems.push(format!("key \"{name}\" is unknown and has no effect"));
             }
         }

@@ -46,7 +46,7 @@ pub(super) enum Target {
 
 /// A location as the configuration has it.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenLocation {
     /// Words between `location` and `{`.
     pub(super) head: String,
     /// Key of the location.
@@ -72,7 +72,7 @@ pub(super) fn key(kind: PathKind, path: &str) -> Result<(PathKind, String), Stri
 
 impl Host {
     /// Locations in the order of the configuration. Regular expressions are tried in their order, so longer paths come first.
-    pub(super) fn written(&self, policies: &[Policy]) -> Vec<Written> {
+    pub(super) fn written_locations(&self, policies: &[Policy]) -> Vec<WrittenLocation> {
         let of = |location: &Location| policies.get(location.policy);
         let is_regex = |key: &(PathKind, String), location: &Location| {
             let policy = of(location);
@@ -91,7 +91,7 @@ impl Host {
             let mut add = |begin: &str, text: &str, regex: Option<&str>| {
                 if let Some(word) = quote::verbatim(text) {
                     let head = format!("{begin}{word}");
-                    written.push(Written { head, key: key.clone(), regex: regex.map(str::to_owned) });
+                    written.push(WrittenLocation { head, key: key.clone(), regex: regex.map(str::to_owned) });
                 }
             };
             let escaped = quote::regex_escaped(path);
@@ -149,7 +149,10 @@ mod tests {
             host.locations.insert(key(*kind, path).unwrap(), location);
         }
         let regex = Policy { use_regex: true, ..Policy::default() };
-        host.written(&[Policy::default(), regex]).into_iter().map(|written| written.head).collect()
+        host.written_locations(&[Policy::default(), regex])
+            .into_iter()
+            .map(|written_location| written_location.head)
+            .collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The lines of one location.
 
 use super::globals::Globals;
-use super::host::{Location, Target, Written};
+use super::host::{Location, Target, WrittenLocation};
 use crate::annotation::policy::{Policy, Protocol};
 
 /// Directives of the proxy that gRPC has, too, under its own name.
@@ -63,7 +63,7 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
 /// Lines within a location.
 pub(super) fn lines(
     location: &Location,
-    written: &Written,
+    written_location: &WrittenLocation,
     policy: &Policy,
     globals: &Globals,
     has_tls: bool,
@@ -88,21 +88,21 @@ pub(super) fn lines(
         lines.push("return 503;".to_owned());
         return lines;
     }
-    if let (Some(target), Some(pattern)) = (&policy.rewrite, &written.regex) {
+    if let (Some(target), Some(pattern)) = (&policy.rewrite, &written_location.regex) {
         let word = crate::quote::verbatim(&format!("(?i){pattern}")).unwrap_or_default();
         lines.push(format!("rewrite {word} {target} break;"));
     }
-    let (family, known, pass) = match policy.protocol {
+    let (family, known_names, pass) = match policy.protocol {
         Protocol::Http => ("proxy", None, "proxy_pass http://"),
         Protocol::Https => ("proxy", None, "proxy_pass https://"),
         Protocol::Grpc => ("grpc", Some(GRPC), "grpc_pass grpc://"),
         Protocol::Grpcs => ("grpc", Some(GRPC), "grpc_pass grpcs://"),
         Protocol::Fastcgi => ("fastcgi", Some(FASTCGI), "fastcgi_pass "),
     };
-    let mut add = |line: &str| match (line.strip_prefix("proxy_"), known) {
-        (Some(rest), Some(known)) => {
+    let mut add = |line: &str| match (line.strip_prefix("proxy_"), known_names) {
+        (Some(rest), Some(known_names)) => {
             let directive = rest.split(' ').next().unwrap_or_default();
-            if known.contains(&directive) {
+            if known_names.contains(&directive) {
                 lines.push(format!("{family}_{rest}"));
             }
         }

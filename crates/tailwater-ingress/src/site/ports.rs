@@ -72,12 +72,12 @@ impl ExtraPort {
 
 /// Addresses that a message of the server names because it cannot listen on them.
 pub fn refused(message: &str) -> Vec<SocketAddr> {
-    let mut found = Vec::new();
+    let mut socket_address = Vec::new();
     for part in message.split("bind() to ").skip(1) {
         let address = part.split(' ').next().and_then(|word| word.parse::<SocketAddr>().ok());
-        found.extend(address.filter(|_| part.contains(" failed")));
+        socket_address.extend(address.filter(|_| part.contains(" failed")));
     }
-    found
+    socket_address
 }
 
 #[cfg(test)]

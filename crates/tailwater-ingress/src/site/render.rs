@@ -216,8 +216,8 @@ fn default_certificate(builder: &mut Builder<'_>) -> (String, String) {
     let options = builder.options;
     let mut pair = options.default_certificate.clone();
     if let Some(name) = &options.default_secret {
-        let found = builder.snapshot.secrets.get(name).ok_or_else(|| "it is missing".to_owned());
-        match found.and_then(|secret| certificate::of_secret(secret)) {
+        let found_secret = builder.snapshot.secrets.get(name).ok_or_else(|| "it is missing".to_owned());
+        match found_secret.and_then(|secret| certificate::of_secret(secret)) {
             Ok((chain, key)) => pair = (chain.clone(), key.clone()),
             Err(error) => builder.problem(name, format!("default certificate: {error}")),
         }
@@ -352,12 +352,12 @@ fn write_host(
         }
     }
     text.owner = own;
-    for written in host.written(&builder.policies) {
-        let Some(found) = host.locations.get(&written.key) else { continue };
-        let Some(policy) = builder.policies.get(found.policy) else { continue };
+    for location in host.written_locations(&builder.policies) {
+        let Some(found_location) = host.locations.get(&location.key) else { continue };
+        let Some(policy) = builder.policies.get(found_location.policy) else { continue };
         text.owned_by(&policy.owner);
-        text.line(&format!("location {} {{", written.head));
-        text.lines(&location::lines(found, &written, policy, globals, host.has_tls));
+        text.line(&format!("location {} {{", location.head));
+        text.lines(&location::lines(found_location, &location, policy, globals, host.has_tls));
         text.line("}");
     }
     text.owner = None;

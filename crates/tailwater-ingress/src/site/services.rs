@@ -22,13 +22,13 @@ struct PortService {
 /// Services by port, and the maps that have something without effect.
 #[derive(Debug, Default)]
 pub(super) struct PortServices {
-    found: BTreeMap<ExtraPort, (ObjectName, PortService)>,
+    services: BTreeMap<ExtraPort, (ObjectName, PortService)>,
     problems: Vec<(ObjectName, String)>,
 }
 
 /// Ports of services over TCP, which no listener of a Gateway can have.
 pub(super) fn tcp_ports(snapshot: &Snapshot, options: &SiteOptions) -> Vec<u16> {
-    let ports = PortServices::read(snapshot, options).found.into_keys();
+    let ports = PortServices::read(snapshot, options).services.into_keys();
     ports.filter(|port| !port.is_datagram).map(|port| port.number).collect()
 }
 
@@ -48,7 +48,7 @@ impl PortServices {
                     Some(port) => read(value, is_datagram).map(|service| (port, service)),
                 };
                 match result {
-                    Ok((port, service)) => drop(services.found.insert(port, (name.clone(), service))),
+                    Ok((port, service)) => drop(services.services.insert(port, (name.clone(), service))),
                     Err(error) => services.problems.push((name.clone(), format!("key \"{key}\": {error}"))),
                 }
             }
@@ -92,10 +92,10 @@ fn read(text: &str, is_datagram: bool) -> Result<PortService, String> {
 
 /// Makes the servers of all ports: lines of the block `stream`.
 pub(super) fn render(builder: &mut Builder<'_>) -> Vec<String> {
-    let PortServices { found, problems } = PortServices::read(builder.snapshot, builder.options);
+    let PortServices { services: results, problems } = PortServices::read(builder.snapshot, builder.options);
     builder.problems.extend(problems);
     let mut lines = Vec::new();
-    for (port, (map, service)) in found {
+    for (port, (map, service)) in results {
         if let Some(reason) = builder.options.unavailable.get(&port) {
             builder.problem(&map, format!("{port} is not served: {reason}"));
             continue;

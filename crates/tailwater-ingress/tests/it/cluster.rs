@@ -159,13 +159,13 @@ impl Cluster {
     /// connections.
     pub fn expect(&self, host: &str, path: &str, status: u16, body: &str) {
         let mut last = None;
-        let found = wait::until(wait::TIMEOUT, || {
+        let is_found = wait::until(wait::TIMEOUT, || {
             let response = self.get(host, path);
             let is_right = response.status == status && response.text().contains(body);
             last = Some(response);
             is_right
         });
-        assert!(found, "{host}{path}: {last:?}\n{}\n{}", self.log(), self.config());
+        assert!(is_found, "{host}{path}: {last:?}\n{}\n{}", self.log(), self.config());
         self.wait_for_one_worker();
     }
 

@@ -120,8 +120,9 @@ impl FakeApi {
     /// Requests with a content: method, target, content.
     pub fn requests(&self, method: &str, part: &str) -> Vec<Value> {
         let state = self.lock();
-        let found = state.requests.iter().filter(|(name, target, _)| name == method && target.contains(part));
-        found.map(|(.., content)| content.clone()).collect()
+        let results =
+            state.requests.iter().filter(|(name, target, _)| name == method && target.contains(part));
+        results.map(|(.., content)| content.clone()).collect()
     }
 
     /// Number of requests with this in their target.
@@ -164,13 +165,13 @@ impl FakeApi {
             "GET" if query.contains("limit=") => answer(stream, 200, &self.list(path, query)),
             "GET" => {
                 let (collection, key) = path.rsplit_once('/').unwrap();
-                let found = self
+                let found_value = self
                     .lock()
                     .objects
                     .get(collection)
                     .and_then(|all| all.values().find(|o| o["metadata"]["name"] == key))
                     .cloned();
-                match found {
+                match found_value {
                     Some(object) => answer(stream, 200, &object),
                     None => answer(stream, 404, &json!({"message": "not found"})),
                 }

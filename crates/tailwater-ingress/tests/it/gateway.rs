@@ -66,12 +66,12 @@ pub fn expect_condition(cluster: &Cluster, target: &str, kind: &str, status: &st
             condition["type"] == kind && condition["status"] == status && condition["reason"] == reason
         })
     };
-    let mut seen = Vec::new();
-    let found = wait::until(wait::TIMEOUT, || {
-        seen = cluster.api.requests("PATCH", target);
-        seen.last().is_some_and(has)
+    let mut seen_values = Vec::new();
+    let is_found = wait::until(wait::TIMEOUT, || {
+        seen_values = cluster.api.requests("PATCH", target);
+        seen_values.last().is_some_and(has)
     });
-    assert!(found, "{target}: {kind} {status} {reason}: {seen:#?}\n{}", cluster.log());
+    assert!(is_found, "{target}: {kind} {status} {reason}: {seen_values:#?}\n{}", cluster.log());
 }
 
 #[test]

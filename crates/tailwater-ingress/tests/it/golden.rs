@@ -85,9 +85,9 @@ fn configurations_are_those_of_the_files() {
             place.write(file.strip_prefix(place.path()).unwrap(), content).unwrap();
         }
         std::fs::create_dir(place.join("temp")).unwrap();
-        let written = place.write("nginx.conf", &text).unwrap();
+        let written_path = place.write("nginx.conf", &text).unwrap();
         if let Some(binary) = server_binary() {
-            let output = Command::new(binary).arg("-t").arg("-c").arg(&written).output().unwrap();
+            let output = Command::new(binary).arg("-t").arg("-c").arg(&written_path).output().unwrap();
             assert!(
                 output.status.success(),
                 "{}: {}\n{text}",

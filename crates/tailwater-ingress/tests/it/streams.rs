@@ -306,8 +306,8 @@ fn port_in_use_concerns_only_its_listener() {
     assert!(wait::until(3 * wait::TIMEOUT, is_served), "{}", cluster.log());
     assert!(cluster.reloads() > reloads);
     let served = wait::until(wait::TIMEOUT, || {
-        let seen = cluster.api.requests("PATCH", "gateways/front");
-        seen.last().is_some_and(|json| !json.to_string().contains("PortUnavailable"))
+        let seen_values = cluster.api.requests("PATCH", "gateways/front");
+        seen_values.last().is_some_and(|json| !json.to_string().contains("PortUnavailable"))
     });
     assert!(served, "{}", cluster.log());
 

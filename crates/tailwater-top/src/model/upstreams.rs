@@ -36,7 +36,7 @@ const LABELS: [&str; 5] = ["protocol", "upstream", "peer", "server", "id"];
 
 pub(super) fn rows(change: &Change<'_>) -> Vec<UpstreamRow> {
     let peers = change.new.samples("upstream_peer_info", &[]);
-    let known = peers.filter_map(|(family, values, _)| {
+    let known_names = peers.filter_map(|(family, values, _)| {
         let label = |name| family.label(values, name);
         let mut labels = [("", ""); LABELS.len()];
         for (at, name) in LABELS.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(super) fn rows(change: &Change<'_>) -> Vec<UpstreamRow> {
         }
         Some(row(change, &labels, label("state").unwrap_or_default(), label("role") == Some("backup")))
     });
-    known.collect()
+    known_names.collect()
 }
 
 fn row(

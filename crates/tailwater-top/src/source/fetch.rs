@@ -141,10 +141,10 @@ mod tests {
             ("HTTP/1.1\r\n\r\n", malformed),
             ("", malformed),
         ] {
-            let found = tw_fetch::read_response(response.as_bytes()).map_err(FetchError::from);
-            let found = found.and_then(content).map_err(|error| error.to_string());
+            let found_response = tw_fetch::read_response(response.as_bytes()).map_err(FetchError::from);
+            let result = found_response.and_then(content).map_err(|error| error.to_string());
             let expected = expected.map(|content: &str| content.as_bytes().to_vec()).map_err(str::to_owned);
-            assert_eq!(found, expected, "{response}");
+            assert_eq!(result, expected, "{response}");
         }
     }
 

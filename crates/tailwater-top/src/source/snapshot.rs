@@ -131,7 +131,7 @@ impl Snapshot {
         let mut values: Vec<String> = Vec::new();
         for (family, labels, _) in self.samples(name, &[]) {
             if let Some(value) = family.label(labels, label)
-                && !values.iter().any(|known| known == value)
+                && !values.iter().any(|candidate| candidate == value)
             {
                 values.push(value.to_owned());
             }
@@ -222,8 +222,8 @@ mod tests {
         let bounds = [0.001, 0.01, 0.1];
         let spans = Spans { below: vec![50.0, 90.0, 99.0], sum: 1.0, count: 100.0 };
         for (share, expected) in [(0.5, 0.001), (0.25, 0.0005), (0.7, 0.0055), (0.9, 0.01), (0.999, 0.1)] {
-            let found = spans.quantile(share, &bounds).unwrap();
-            assert!((found - expected).abs() < 1e-9, "{share}: {found}");
+            let value = spans.quantile(share, &bounds).unwrap();
+            assert!((value - expected).abs() < 1e-9, "{share}: {value}");
         }
         assert_eq!(spans.mean(), Some(0.01));
         assert_eq!(Spans::default().quantile(0.5, &bounds), None);

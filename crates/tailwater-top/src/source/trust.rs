@@ -28,8 +28,8 @@ impl Trust {
             Self::Any => return client_config(None),
             Self::Authorities(path) => (path.clone(), read(path)?),
             Self::System => {
-                let found = BUNDLES.iter().find_map(|path| Some((PathBuf::from(path), fs::read(path).ok()?)));
-                found.ok_or_else(|| {
+                let entry = BUNDLES.iter().find_map(|path| Some((PathBuf::from(path), fs::read(path).ok()?)));
+                entry.ok_or_else(|| {
                     format!(
                         "no certificates of authorities are found ({}): name a file (--ca FILE), or trust any (--insecure)",
                         BUNDLES.join(", ")

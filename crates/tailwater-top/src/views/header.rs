@@ -3,7 +3,7 @@
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::format::{UNKNOWN, age, bytes, count, known, number, percent, span};
+use crate::format::{UNKNOWN, age, bytes, count, number, percent, span, text_if_known};
 use crate::model::{LoopRow, Report, Summary};
 use crate::table::Tone;
 use crate::theme::Theme;
@@ -29,9 +29,9 @@ fn title(summary: &Summary, width: u16, theme: Theme) -> Line<'static> {
     let left = format!("tailwater {}{host}", summary.version);
     let right = format!(
         "up {}, configuration {}, memory {}",
-        known(summary.uptime, age),
-        known(summary.generation, count),
-        known(summary.memory, bytes)
+        text_if_known(summary.uptime, age),
+        text_if_known(summary.generation, count),
+        text_if_known(summary.memory, bytes)
     );
     let gap = usize::from(width).saturating_sub(Span::raw(left.as_str()).width() + right.len()).max(2);
     Line::from(vec![Span::styled(left, theme.strong()), Span::raw(" ".repeat(gap)), Span::raw(right)])
@@ -65,7 +65,7 @@ fn meters(loops: &[LoopRow], width: u16, theme: Theme) -> Vec<Line<'static>> {
 
 /// `  0[||||||       45%]`
 fn meter(label: &str, busy: Option<f64>, width: usize, theme: Theme) -> Vec<Span<'static>> {
-    let text = known(busy, percent);
+    let text = text_if_known(busy, percent);
     let room = width.saturating_sub(label.len() + 3);
     let filled = (busy.unwrap_or_default().clamp(0.0, 1.0) * room as f64).round() as usize;
     let filled = filled.min(room.saturating_sub(text.len() + 1));
@@ -86,8 +86,8 @@ fn meter(label: &str, busy: Option<f64>, width: usize, theme: Theme) -> Vec<Span
 }
 
 fn traffic(summary: &Summary, theme: Theme) -> Line<'static> {
-    let rate = |value| known(value, |value| format!("{}/s", number(value)));
-    let byte_rate = |value| known(value, |value| format!("{}/s", bytes(value)));
+    let rate = |value| text_if_known(value, |value| format!("{}/s", number(value)));
+    let byte_rate = |value| text_if_known(value, |value| format!("{}/s", bytes(value)));
     let bad = if summary.server_errors > Some(0.0) { theme.tone(Tone::Bad) } else { theme.strong() };
     labelled(
         theme,
@@ -103,13 +103,17 @@ fn traffic(summary: &Summary, theme: Theme) -> Line<'static> {
 
 fn connections(report: &Report, theme: Theme) -> Line<'static> {
     let summary = &report.summary;
-    let mut parts = vec![("Connections", known(summary.connections, count), theme.strong())];
+    let mut parts = vec![("Connections", text_if_known(summary.connections, count), theme.strong())];
     for row in &report.connections {
-        parts.push((row.protocol, known(row.open, count), theme.strong()));
+        parts.push((row.protocol, text_if_known(row.open, count), theme.strong()));
     }
-    parts.push(("Accepted", known(summary.accepted, |value| format!("{}/s", number(value))), theme.strong()));
+    parts.push((
+        "Accepted",
+        text_if_known(summary.accepted, |value| format!("{}/s", number(value))),
+        theme.strong(),
+    ));
     if summary.refused > Some(0.0) {
-        parts.push(("Refused", known(summary.refused, count), theme.tone(Tone::Bad)));
+        parts.push(("Refused", text_if_known(summary.refused, count), theme.tone(Tone::Bad)));
     }
     labelled(theme, parts)
 }

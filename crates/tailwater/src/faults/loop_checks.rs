@@ -67,7 +67,7 @@ impl LoopChecks {
     }
 
     pub(super) fn remove(&mut self, stats: &Arc<LoopStats>) {
-        self.loops.retain(|seen| !Arc::ptr_eq(&seen.stats, stats));
+        self.loops.retain(|loop_state| !Arc::ptr_eq(&loop_state.stats, stats));
     }
 
     /// Time of the next check.
@@ -89,19 +89,20 @@ impl LoopChecks {
         self.looked = now;
         let after = self.settings.map(|settings| settings.after);
         let mut hanging = Vec::new();
-        for seen in &mut self.loops {
-            let look = seen.stats.activity.snapshot();
-            if look.turn.is_none() || look.turn != seen.turn {
-                (seen.turn, seen.stood, seen.is_reported) = (look.turn, Duration::ZERO, false);
+        for loop_state in &mut self.loops {
+            let look = loop_state.stats.activity.snapshot();
+            if look.turn.is_none() || look.turn != loop_state.turn {
+                (loop_state.turn, loop_state.stood, loop_state.is_reported) =
+                    (look.turn, Duration::ZERO, false);
                 continue;
             }
-            seen.stood += span;
-            if after.is_some_and(|after| seen.stood >= after) && !seen.is_reported {
-                seen.is_reported = true;
+            loop_state.stood += span;
+            if after.is_some_and(|after| loop_state.stood >= after) && !loop_state.is_reported {
+                loop_state.is_reported = true;
                 hanging.push(HangingLoop {
-                    index: seen.index,
+                    index: loop_state.index,
                     thread: look.thread,
-                    stood: seen.stood,
+                    stood: loop_state.stood,
                     subject: look.subject,
                     operation: look.operation,
                 });
@@ -114,7 +115,7 @@ impl LoopChecks {
     pub(super) fn are_turning(&self, now: Instant) -> bool {
         let timeout = self.timeout();
         now.saturating_duration_since(self.looked) < timeout.max(LATE)
-            && self.loops.iter().all(|seen| seen.stood < timeout)
+            && self.loops.iter().all(|loop_state| loop_state.stood < timeout)
     }
 }
 
@@ -152,15 +153,15 @@ mod tests {
         let mut looks = LoopChecks::new(now);
         looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: HangAction::Report }));
         looks.add(3, worker.stats().clone());
-        let mut found = Vec::new();
+        let mut hanging_loops = Vec::new();
         for _ in 0..20 {
             assert!(looks.next() > now);
             now = looks.next();
-            found.extend(looks.check(now));
+            hanging_loops.extend(looks.check(now));
         }
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].index, found[0].operation), (3, Some("a trap")));
-        assert_eq!(found[0].stood, 4 * SECOND);
+        assert_eq!(hanging_loops.len(), 1, "{hanging_loops:?}");
+        assert_eq!((hanging_loops[0].index, hanging_loops[0].operation), (3, Some("a trap")));
+        assert_eq!(hanging_loops[0].stood, 4 * SECOND);
         assert!(!looks.are_turning(now));
 
         leave.send(()).unwrap();

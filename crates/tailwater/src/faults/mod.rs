@@ -87,7 +87,7 @@ impl Faults {
             waiting,
             sinks: sinks.clone(),
             symbols: Symbols::open(),
-            known: VecDeque::new(),
+            reported_stacks: VecDeque::new(),
         };
         thread::Builder::new().name(NAME.to_owned()).spawn(move || keeper.run())?;
         panic::report_to(common.clone());
@@ -150,7 +150,7 @@ struct WatchdogThread {
     sinks: Sinks,
     symbols: &'static Symbols,
     /// Stacks that were told, the newest first.
-    known: VecDeque<(Vec<usize>, String)>,
+    reported_stacks: VecDeque<(Vec<usize>, String)>,
 }
 
 impl WatchdogThread {
@@ -180,12 +180,12 @@ impl WatchdogThread {
 
     fn report_panic(&mut self, panic: &Panic) {
         let addresses = panic.frames.addresses();
-        let stack = match self.known.iter().find(|(known, _)| known == addresses) {
+        let stack = match self.reported_stacks.iter().find(|(known_values, _)| known_values == addresses) {
             Some((_, stack)) => stack.clone(),
             None => {
                 let stack = self.symbols.with(|names| names.line(addresses));
-                self.known.truncate(STACKS_KNOWN_MAX - 1);
-                self.known.push_front((addresses.to_vec(), stack.clone()));
+                self.reported_stacks.truncate(STACKS_KNOWN_MAX - 1);
+                self.reported_stacks.push_front((addresses.to_vec(), stack.clone()));
                 stack
             }
         };

@@ -220,11 +220,11 @@ fn without_generics(name: &str) -> String {
 fn implementor(text: &str) -> &str {
     let mut at = 0;
     // Text in brackets may have an `as` of its own.
-    while let Some(found) = text[at..].find(['<', ' ']).map(|found| at + found) {
-        match text[found..].strip_prefix('<').map(closing) {
-            None if text[found..].starts_with(" as ") => return &text[..found],
-            None => at = found + 1,
-            Some(Some(end)) => at = found + end + 2,
+    while let Some(candidate) = text[at..].find(['<', ' ']).map(|candidate| at + candidate) {
+        match text[candidate..].strip_prefix('<').map(closing) {
+            None if text[candidate..].starts_with(" as ") => return &text[..candidate],
+            None => at = candidate + 1,
+            Some(Some(end)) => at = candidate + end + 2,
             Some(None) => return text,
         }
     }
@@ -251,8 +251,8 @@ fn closing(text: &str) -> Option<usize> {
 
 /// A file's name from its crate on.
 fn short_file(file: &str) -> &str {
-    let found = ROOTS.iter().find_map(|root| file.find(root).map(|at| (root, &file[at + root.len()..])));
-    match found {
+    let entry = ROOTS.iter().find_map(|root| file.find(root).map(|at| (root, &file[at + root.len()..])));
+    match entry {
         Some((&"/crates/", rest)) => rest,
         // The name of the registry follows, or that of the compiler's version.
         Some((_, rest)) => rest.split_once('/').map_or(rest, |(_, rest)| rest),

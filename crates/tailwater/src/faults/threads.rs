@@ -42,12 +42,12 @@ pub(super) fn inspect(ids: &[i32]) -> Vec<Thread> {
 /// A line for each thread; those that do the same share one.
 pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
     let mut alike: Vec<ThreadGroup> = Vec::new();
-    let mut known: BTreeMap<Vec<usize>, String> = BTreeMap::new();
+    let mut known_values: BTreeMap<Vec<usize>, String> = BTreeMap::new();
     for thread in threads {
         let stack = match &thread.stack {
             Ok(frames) => {
                 let described = || names.line(frames.addresses());
-                known.entry(frames.addresses().to_vec()).or_insert_with(described).clone()
+                known_values.entry(frames.addresses().to_vec()).or_insert_with(described).clone()
             }
             Err(NoStack::Silent) => "does not answer".to_owned(),
             Err(NoStack::Gone(_)) => continue,

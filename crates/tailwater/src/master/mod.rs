@@ -62,7 +62,7 @@ pub(crate) struct Master {
     sockets: Arc<Sockets>,
     /// Directories of caches.
     locks: DirectoryLocks,
-    left: LeftoverFiles,
+    leftover_files: LeftoverFiles,
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
@@ -97,8 +97,8 @@ impl Master {
         self.serving.close_sockets();
         let sockets = std::mem::take(&mut self.sockets);
         match self.binaries.new_one() {
-            Some(_) => self.left.add(sockets.files()),
-            None => self.left.add(sockets.remove_files(&self.console)),
+            Some(_) => self.leftover_files.add(sockets.files()),
+            None => self.leftover_files.add(sockets.remove_files(&self.console)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Master {
             self.serving.tick(&self.console);
         }
         drop(self.serving);
-        self.left.remove(&self.console);
+        self.leftover_files.remove(&self.console);
         drop(self.pid.take());
         worker::say_exit(&self.sinks, &self.console);
     }

@@ -56,17 +56,17 @@ impl PidFile {
             let fault = CreatedFile::Pid.fault(path, &error);
             Fault { message: format!("{}{place}", fault.message), ..fault }
         };
-        let is_replaceable = match fs::symlink_metadata(path).map(|found| found.file_type()) {
-            Ok(found) if found.is_dir() => return Err(refused(rustix::io::Errno::ISDIR.into())),
-            Ok(found) if found.is_fifo() || found.is_socket() || found.is_block_device() => {
+        let is_replaceable = match fs::symlink_metadata(path).map(|metadata| metadata.file_type()) {
+            Ok(file_type) if file_type.is_dir() => return Err(refused(rustix::io::Errno::ISDIR.into())),
+            Ok(file_type) if file_type.is_fifo() || file_type.is_socket() || file_type.is_block_device() => {
                 let message = format!("the pid file \"{}\" is not a regular file{place}", path.display());
                 return Err(Fault::emerg(message).hint("remove it, or name another one with \"pid\""));
             }
             // /dev/null stands for no pid file.
-            Ok(found) => !found.is_char_device(),
+            Ok(file_type) => !file_type.is_char_device(),
             Err(_) => true,
         };
-        let written = if is_replaceable {
+        let file = if is_replaceable {
             replace(path).or_else(|error| match error.kind() {
                 // The directory belongs to another user, but the file may be ours.
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -81,7 +81,7 @@ impl PidFile {
         } else {
             overwrite(path)
         };
-        Ok(Self { path: path.to_owned(), name: Name::Configured, file: written.map_err(refused)? })
+        Ok(Self { path: path.to_owned(), name: Name::Configured, file: file.map_err(refused)? })
     }
 
     /// Makes room for the file of a new binary. The error is nginx's line.
@@ -96,7 +96,7 @@ impl PidFile {
 
     fn rename(&mut self, name: Name) -> Result<(), String> {
         // /dev/null is never renamed.
-        if self.name == name || !self.file.metadata().is_ok_and(|found| found.is_file()) {
+        if self.name == name || !self.file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Ok(());
         }
         let from = self.place(self.name);
@@ -265,12 +265,12 @@ fn is_other_process(pid: Pid, path: &Path) -> bool {
 fn has_open(pid: Pid, path: &Path) -> Option<bool> {
     // A file of a server that hangs must not make this wait.
     let number = |path: &Path| {
-        let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
-        Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+        let file_stat = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+        Some((file_stat.stx_dev_major, file_stat.stx_dev_minor, file_stat.stx_ino))
     };
-    let wanted = number(path)?;
+    let wanted_value = number(path)?;
     let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    Some(open.filter_map(Result::ok).any(|fd| number(&fd.path()) == Some(wanted)))
+    Some(open.filter_map(Result::ok).any(|fd| number(&fd.path()) == Some(wanted_value)))
 }
 
 /// The number in a pid file.
@@ -325,8 +325,8 @@ mod tests {
             let path = dir.write("server.pid", text).unwrap();
             let expected = expected
                 .map_err(|number| format!("invalid PID number \"{number}\" in \"{}\"", path.display()));
-            let found = read(&path).map(|pid| pid.as_raw_nonzero().get()).map_err(|fault| fault.message);
-            assert_eq!(found, expected, "{text:?}");
+            let result = read(&path).map(|pid| pid.as_raw_nonzero().get()).map_err(|fault| fault.message);
+            assert_eq!(result, expected, "{text:?}");
         }
         let path = dir.join("none");
         let expected = format!("open() \"{}\" failed (2: No such file or directory)", path.display());

@@ -67,7 +67,7 @@ pub(super) enum ProcessState {
 pub(super) struct ToldProcesses {
     /// Identity of the process itself, if others can reach it.
     pub(super) own: Option<u32>,
-    told: Vec<u32>,
+    announced_numbers: Vec<u32>,
     is_received_elsewhere: bool,
 }
 
@@ -122,11 +122,13 @@ impl ToldProcesses {
         processes: &'p Processes,
     ) -> Vec<(WorkerCommand, Option<BorrowedFd<'p>>)> {
         let Some(own) = self.own else { return Vec::new() };
-        let new =
-            processes.all.iter().filter(|process| process.id != own && !self.told.contains(&process.id));
+        let new = processes
+            .all
+            .iter()
+            .filter(|process| process.id != own && !self.announced_numbers.contains(&process.id));
         let mut orders: Vec<_> =
             new.map(|process| (WorkerCommand::AddProcess(process.id), process.socket())).collect();
-        self.told = processes.all.iter().map(|process| process.id).collect();
+        self.announced_numbers = processes.all.iter().map(|process| process.id).collect();
         let has_begun =
             processes.all.iter().any(|process| process.id == own && process.state != ProcessState::Starting);
         if let Some(receiver) = processes.receiver().filter(|_| has_begun) {
@@ -160,7 +162,7 @@ impl MasterLink {
 
     /// Reads what the other master says about processes. `None` once it is gone.
     fn read(&mut self) -> Option<Vec<KnownProcess>> {
-        let mut told = Vec::new();
+        let mut process = Vec::new();
         for _ in 0..MESSAGES_AT_ONCE {
             let mut message = [0; MESSAGE_SIZE];
             match packet::receive(&self.socket, &mut message) {
@@ -169,7 +171,7 @@ impl MasterLink {
                     if let [MASTER, is_leaving, ..] = message {
                         self.is_leaving = is_leaving != 0;
                     }
-                    told.extend(KnownProcess::read(&message, socket));
+                    process.extend(KnownProcess::read(&message, socket));
                 }
                 Ok((0, _)) => return None,
                 // A message of another version is ignored.
@@ -178,7 +180,7 @@ impl MasterLink {
                 Err(_) => return None,
             }
         }
-        Some(told)
+        Some(process)
     }
 }
 
@@ -234,7 +236,7 @@ impl Processes {
 
     /// Takes over what is said about a process.
     fn know(&mut self, process: KnownProcess, from: Option<Side>) {
-        if let Some(at) = self.all.iter().position(|known| known.id == process.id) {
+        if let Some(at) = self.all.iter().position(|known_process| known_process.id == process.id) {
             return self.change(at, process.state, from);
         }
         if process.socket.is_none() && process.state != ProcessState::Gone {
@@ -242,7 +244,7 @@ impl Processes {
             return;
         }
         if self.all.len() >= PROCESSES_MAX {
-            let oldest = self.all.iter().position(|known| known.state == ProcessState::Gone);
+            let oldest = self.all.iter().position(|known_process| known_process.state == ProcessState::Gone);
             let Some(oldest) = oldest else { return };
             self.all.remove(oldest);
         }
@@ -302,7 +304,9 @@ impl Processes {
             };
             let Some(link) = slot else { continue };
             match link.read() {
-                Some(told) => told.into_iter().for_each(|process| self.know(process, Some(side))),
+                Some(known_process) => {
+                    known_process.into_iter().for_each(|process| self.know(process, Some(side)))
+                }
                 None => *slot = None,
             }
         }
@@ -363,9 +367,9 @@ mod tests {
         processes.all.iter().map(|process| process.id).filter(|id| *id != own).collect()
     }
 
-    fn gone(processes: &Processes) -> Vec<u32> {
-        let gone = processes.all.iter().filter(|process| process.socket.is_none());
-        gone.map(|process| process.id).collect()
+    fn ended_processes(processes: &Processes) -> Vec<u32> {
+        let removed_values = processes.all.iter().filter(|process| process.socket.is_none());
+        removed_values.map(|process| process.id).collect()
     }
 
     #[test]
@@ -383,7 +387,7 @@ mod tests {
         assert_eq!(processes.receiver(), Some(three));
         drop((of_one, of_two));
         processes.follow();
-        assert_eq!(gone(&processes), [one, two]);
+        assert_eq!(ended_processes(&processes), [one, two]);
     }
 
     /// The processes of a binary that was started by that of `old`.
@@ -418,7 +422,7 @@ mod tests {
         second.follow();
         third.follow();
         assert!(third.is_old_leaving());
-        assert_eq!(gone(&third), [one]);
+        assert_eq!(ended_processes(&third), [one]);
         // When the third binary ends together with its process, the second one receives again.
         drop((third, of_three));
         second.follow();
@@ -429,22 +433,22 @@ mod tests {
     fn worker_process_is_told_of_others_once() {
         let mut processes = Processes::default();
         let (one, of_one) = serving(&mut processes);
-        let mut told = ToldProcesses::of(one);
-        assert!(told.next_orders(&processes).is_empty());
+        let mut told_processes = ToldProcesses::of(one);
+        assert!(told_processes.next_orders(&processes).is_empty());
         let (two, of_two) = processes.add().unwrap();
         let mut of_new = ToldProcesses::of(two);
         let orders = of_new.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::AddProcess(id), Some(_))] if id == one));
         // Before the new process serves, the other one receives.
-        let orders = told.next_orders(&processes);
+        let orders = told_processes.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::AddProcess(id), Some(_))] if id == two));
         processes.set_state(Some(two), ProcessState::Serving);
         assert!(of_new.next_orders(&processes).is_empty());
-        let orders = told.next_orders(&processes);
+        let orders = told_processes.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::ReceiveDatagrams(false), None)]));
         drop(of_two);
         processes.follow();
-        let orders = told.next_orders(&processes);
+        let orders = told_processes.next_orders(&processes);
         assert!(matches!(orders[..], [(WorkerCommand::ReceiveDatagrams(true), None)]));
         // The next one knows that it is gone.
         let (three, _of_three) = processes.add().unwrap();

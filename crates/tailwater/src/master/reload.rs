@@ -87,7 +87,7 @@ impl Master {
             let text = format_args!("\"{name}\" takes effect when the server is started, not on reload");
             self.console.report(Level::Warn, text);
         }
-        self.left.add(sockets.replace(&self.sockets, &self.console));
+        self.leftover_files.add(sockets.replace(&self.sockets, &self.console));
         self.sockets = sockets;
         if let Some(pid) = pid {
             self.pid = Some(pid);

@@ -54,11 +54,11 @@ impl Master {
             let is_heard = self.serving.tick(&self.console);
             self.serve_control_api(state);
             self.show_life(is_heard, Instant::now());
-            while let Some(found) = self.watch.next() {
-                self.renew(found);
+            while let Some(certificate_change) = self.watch.next() {
+                self.renew(certificate_change);
             }
             self.watch_new_binary();
-            self.left.remove(&self.console);
+            self.leftover_files.remove(&self.console);
             if state == State::Draining && self.serving.is_over() {
                 state = State::Ended;
             }
@@ -76,12 +76,12 @@ impl Master {
             api.and_then(ControlApi::deadline),
         ];
         let until = deadlines.into_iter().flatten().min();
-        let left = if self.inbox.has_some() {
+        let remaining = if self.inbox.has_some() {
             Some(Duration::ZERO)
         } else {
             until.map(|until| until.saturating_duration_since(Instant::now()))
         };
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let timeout = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
         let mut fds = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
         let poll_fd = self.serving.poll_fd();
         fds.extend(poll_fd.as_ref().map(|poll_fd| PollFd::new(poll_fd, PollFlags::IN)));

@@ -354,7 +354,7 @@ impl Start {
             notify.serving(launched.sockets.addresses().count());
         }
         let binaries = Binaries::of(old);
-        let left = LeftoverFiles::default();
+        let leftover_files = LeftoverFiles::default();
         let Launched { inbox, main, sockets, pid, control, control_api, serving } = launched;
         console.leave_stderr();
         if let Some(log) = serving.error_log() {
@@ -371,7 +371,7 @@ impl Start {
             main,
             sockets,
             locks,
-            left,
+            leftover_files,
             pid,
             control,
             control_api,

@@ -224,7 +224,7 @@ fn file_of(keys: &Keys) -> io::Result<Option<OwnedFd>> {
     }
     let file = rustix::fs::memfd_create("keys", MemfdFlags::CLOEXEC)?;
     match pwrite(&file, &keys.0, 0)? {
-        written if written == keys.0.len() => Ok(Some(file)),
+        written_len if written_len == keys.0.len() => Ok(Some(file)),
         _ => Err(io::ErrorKind::WriteZero.into()),
     }
 }

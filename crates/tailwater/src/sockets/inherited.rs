@@ -273,12 +273,12 @@ mod tests {
 
         let mut inherited = Inherited::default();
         inherited.take_from_old(list.as_bytes());
-        let found: Vec<_> =
+        let results: Vec<_> =
             inherited.sockets.0.iter().map(|one| (one.addr.to_string(), one.sockets.len())).collect();
         let unix = format!("unix:{}", dir.join("s").display());
         let tcp = (addr.to_string(), 2);
         let udp = (addr.to_string(), 1);
-        assert_eq!(found, [tcp, (unix, 1), udp], "one key for each address and kind");
+        assert_eq!(results, [tcp, (unix, 1), udp], "one key for each address and kind");
         assert_eq!(inherited.old, getppid());
         let expected =
             format!("the inherited socket #{other} cannot be used (not a listening socket), ignored");

@@ -44,7 +44,7 @@ impl LeftoverFiles {
         }
         // Without the table the files stay.
         let Ok(table) = fs::read(TABLE) else { return };
-        let is_heard = |path: &Path| listening(&table).any(|found| found == path.as_os_str());
+        let is_heard = |path: &Path| listening(&table).any(|candidate| candidate == path.as_os_str());
         self.0.retain(|file| is_heard(&file.path) || remove(file, console).is_some());
     }
 }
@@ -62,8 +62,8 @@ fn remove(file: &LeftoverFile, console: &Console) -> Option<()> {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = fs::symlink_metadata(path).ok()?;
-    found.file_type().is_socket().then(|| (found.dev(), found.ino()))
+    let metadata = fs::symlink_metadata(path).ok()?;
+    metadata.file_type().is_socket().then(|| (metadata.dev(), metadata.ino()))
 }
 
 /// Paths that a socket of the table listens on.
@@ -97,8 +97,8 @@ mod tests {
             ffff2: 00000002 00000000 00000000 0001 03    12 /run/connected\n\
             ffff3: 00000003 00000000 00000000 0001 03 17990\n\
             ffff4: 00000002 00000000 00010000 0001 01     9 @tailwater/1\n";
-        let found: Vec<_> = listening(table).map(|path| path.to_str().unwrap()).collect();
-        assert_eq!(found, ["/run/a b", "@tailwater/1"]);
+        let results: Vec<_> = listening(table).map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(results, ["/run/a b", "@tailwater/1"]);
     }
 
     #[test]
@@ -107,17 +107,17 @@ mod tests {
         let path = dir.join("s");
         let console = Console::new();
         let listener = UnixListener::bind(&path).unwrap();
-        let mut left = LeftoverFiles::default();
-        left.add([path.clone(), dir.write("file", "").unwrap(), dir.join("none")]);
-        assert_eq!(left.0.len(), 1);
-        left.remove(&console);
-        assert!(path.exists() && left.0.len() == 1);
+        let mut leftover_files = LeftoverFiles::default();
+        leftover_files.add([path.clone(), dir.write("file", "").unwrap(), dir.join("none")]);
+        assert_eq!(leftover_files.0.len(), 1);
+        leftover_files.remove(&console);
+        assert!(path.exists() && leftover_files.0.len() == 1);
 
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
         assert!(wait::until(wait::TIMEOUT, || {
-            left.remove(&console);
-            left.0.is_empty()
+            leftover_files.remove(&console);
+            leftover_files.0.is_empty()
         }));
         assert!(!path.exists());
     }

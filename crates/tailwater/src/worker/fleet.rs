@@ -55,9 +55,9 @@ impl GenerationCaches {
         let objects = &generation.shared_objects;
         let names = objects.of_type::<Cache>().into_iter().map(|(name, _)| name);
         let is_in = |cache: &Arc<Cache>| cache.fleet().is_some_and(|own| Arc::ptr_eq(own, fleet));
-        let found =
+        let results =
             names.filter_map(|name| Some((name.to_vec(), objects.find::<Cache>(name).filter(is_in)?)));
-        Self { generation: generation.clone(), caches: found.collect() }
+        Self { generation: generation.clone(), caches: results.collect() }
     }
 }
 
@@ -91,16 +91,16 @@ impl Fleets {
         if self.role == FollowingRole::Standby {
             return;
         }
-        let wanted = generation.shared_objects.of_type::<Fleet>();
-        let wanted: Vec<_> = wanted
+        let wanted_values = generation.shared_objects.of_type::<Fleet>();
+        let wanted_values: Vec<_> = wanted_values
             .iter()
             .filter_map(|(name, _)| Some((*name, generation.shared_objects.find::<Fleet>(name)?)))
             .collect();
         self.agents.retain(|name, (fleet, _)| {
             // An agent ends when its handle is dropped.
-            wanted.iter().any(|(known, other)| **known == **name && Arc::ptr_eq(fleet, other))
+            wanted_values.iter().any(|(candidate, other)| **candidate == **name && Arc::ptr_eq(fleet, other))
         });
-        for (name, fleet) in wanted {
+        for (name, fleet) in wanted_values {
             let log = (*generation.error_log).clone();
             let log_line: LogFn =
                 Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
@@ -247,18 +247,19 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
         0 => "never".to_owned(),
         time => format!("{} s ago", now_ms.saturating_sub(time) / 1000),
     };
-    for known in status.nodes.values() {
-        let lag = status.lag_of(known);
-        let configuration = known.configuration.as_ref().map_or_else(|| "-".to_owned(), |it| it.describe());
+    for node_summary in status.nodes.values() {
+        let lag = status.lag_of(node_summary);
+        let configuration =
+            node_summary.configuration.as_ref().map_or_else(|| "-".to_owned(), |it| it.describe());
         let _ = writeln!(
             text,
             "{:<24} {:>12} {lag:>8} {:>8} {:>12} {:>10}  {configuration:<13}  {}",
-            known.node,
-            known.sequence,
-            known.queued,
-            ago(known.last_purge),
-            ago(known.time),
-            known.version
+            node_summary.node,
+            node_summary.sequence,
+            node_summary.queued,
+            ago(node_summary.last_purge),
+            ago(node_summary.time),
+            node_summary.version
         );
     }
     text

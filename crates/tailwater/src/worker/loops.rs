@@ -127,17 +127,17 @@ impl Loops {
         }
     }
 
-    /// Makes the loops serve `wanted`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
+    /// Makes the loops serve `loops`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
-    pub(crate) fn serve(&mut self, wanted: &WantedLoops<'_>, console: &Console) -> Result<(), Fault> {
-        let main = &wanted.generation.main;
-        let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
+    pub(crate) fn serve(&mut self, loops: &WantedLoops<'_>, console: &Console) -> Result<(), Fault> {
+        let main = &loops.generation.main;
+        let settings = LoopSettings::of(&loops.generation.config, loops.affinity);
         let count = main.worker_count();
         let kept = if self.settings.as_ref() == Some(&settings) { self.current.len().min(count) } else { 0 };
 
-        let share = |index| wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error));
+        let share = |index| loops.sockets.of_loop(index).map_err(|error| cannot_share(&error));
         let sockets = (0..count).map(share).collect::<Result<Vec<_>, _>>()?;
-        self.faults.log_to((*wanted.generation.error_log).clone());
+        self.faults.log_to((*loops.generation.error_log).clone());
         self.faults.set(main.loop_watchdog);
         let mut started = Vec::new();
         let mut handed_over = Vec::new();
@@ -145,7 +145,7 @@ impl Loops {
             if index < kept {
                 handed_over.push(sockets);
             } else {
-                started.push(self.start(index, &settings, wanted.generation, sockets)?);
+                started.push(self.start(index, &settings, loops.generation, sockets)?);
                 console.report(Level::Notice, format_args!("start worker {index}"));
             }
         }
@@ -153,7 +153,7 @@ impl Loops {
         let surplus = self.current.split_off(kept);
         for (running, sockets) in self.current.iter().zip(handed_over) {
             // A loop that has just ended is started again by `reap`.
-            let _ = running.thread.send(LoopCommand::Generation(wanted.generation.clone(), sockets));
+            let _ = running.thread.send(LoopCommand::Generation(loops.generation.clone(), sockets));
         }
         started.iter().for_each(|running| self.know(running));
         self.let_begin(&started);
@@ -234,17 +234,17 @@ impl Loops {
     /// Ends every loop and closes its connections; waits at most `timeout`.
     pub(crate) fn stop(&mut self, timeout: Duration) {
         let until = Instant::now() + timeout;
-        let mut left = self.current.len() + self.leaving.len();
+        let mut remaining = self.current.len() + self.leaving.len();
         // Dropping the thread closes the inbox of its loop.
         self.current.clear();
         self.leaving.clear();
-        while left > 0 && self.farewells.wait(until).is_some() {
-            left -= 1;
+        while remaining > 0 && self.farewells.wait(until).is_some() {
+            remaining -= 1;
         }
     }
 
     /// Looks after loops that have ended. One that should not have is started again.
-    pub(crate) fn reap(&mut self, wanted: &WantedLoops<'_>, console: &Console) {
+    pub(crate) fn reap(&mut self, loops: &WantedLoops<'_>, console: &Console) {
         self.farewells.clear();
         while let Some(id) = self.farewells.next() {
             if let Some(at) = self.leaving.iter().position(|leaving| leaving.id == id) {
@@ -257,7 +257,7 @@ impl Loops {
                     Level::Alert,
                     format_args!("event loop of worker {index} ended, starting it again"),
                 );
-                if let Err(fault) = self.restart(index, at, wanted) {
+                if let Err(fault) = self.restart(index, at, loops) {
                     console.fault(&fault);
                 }
             }
@@ -296,10 +296,10 @@ impl Loops {
         self.counts.total(|tally| &tally.open)
     }
 
-    fn restart(&mut self, index: usize, at: usize, wanted: &WantedLoops<'_>) -> Result<(), Fault> {
-        let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
-        let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
-        let running = self.start(index, &settings, wanted.generation, sockets)?;
+    fn restart(&mut self, index: usize, at: usize, loops: &WantedLoops<'_>) -> Result<(), Fault> {
+        let sockets = loops.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
+        let settings = LoopSettings::of(&loops.generation.config, loops.affinity);
+        let running = self.start(index, &settings, loops.generation, sockets)?;
         self.know(&running);
         self.let_begin(std::slice::from_ref(&running));
         self.current.insert(at, running);

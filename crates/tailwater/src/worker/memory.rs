@@ -81,7 +81,7 @@ const DANGER: &str = "when memory is short, an event loop may have to wait for a
 /// stacks of the loops about to be started. Called after the process has become its final user, because privileges to
 /// lock more end with the change.
 pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Console) {
-    let wanted = config.lock_max;
+    let wanted_bytes = config.lock_max;
     // Memory that is locked already may stay locked.
     let locked = config.locks.bytes();
     let stacks = match config.main.memory_lock {
@@ -102,14 +102,14 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
             format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()),
         );
     }
-    let allowed = if may(wanted + keys) {
-        wanted
+    let allowed = if may(wanted_bytes + keys) {
+        wanted_bytes
     } else {
-        FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps + keys))
+        FILES_STEP * largest(wanted_bytes / FILES_STEP, |steps| may(FILES_STEP * steps + keys))
     };
-    let allowed = if allowed < LEAST_OF_FILES.min(wanted) { 0 } else { allowed };
+    let allowed = if allowed < LEAST_OF_FILES.min(wanted_bytes) { 0 } else { allowed };
     config.locks.set_max(allowed);
-    if allowed < wanted {
+    if allowed < wanted_bytes {
         let so = match allowed {
             0 => "files are copied to clients although \"sendfile\" is on".to_owned(),
             _ => format!("files beyond {} KB are copied to clients", allowed >> 10),
@@ -154,25 +154,25 @@ fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, Strin
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;
     let size: usize = parts.iter().map(Segment::size).sum();
     let stacks = STACK_ROOM * config.main.worker_count() as u64;
-    let wanted = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
-    let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);
+    let wanted_bytes = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
+    let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted_bytes);
     // Machines on which all memory is to be locked have swap, where a copy would not stay in memory.
     let copies = is_short && config.main.memory_lock == MemoryLock::Auto;
     let copier = copier.filter(|_| copies);
     let mut copied = 0;
-    let mut left = 0;
+    let mut remaining = 0;
     let mut first = None;
     for part in &parts {
         if copier.is_some_and(|copier| copier.copy(part).is_ok()) {
             copied += part.size();
         } else if let Err(error) = part.lock() {
-            left += part.size();
+            remaining += part.size();
             first.get_or_insert(Errno::from(&error));
         }
     }
     match first {
         Some(errno) => {
-            Err(format!("mlock() of {} KB of the program failed ({errno}), {}", left >> 10, limit()))
+            Err(format!("mlock() of {} KB of the program failed ({errno}), {}", remaining >> 10, limit()))
         }
         None => Ok(copied),
     }

@@ -73,10 +73,10 @@ fn send(client: &OwnedFd, status: u16, body: &str) {
             Ok(count) => rest = rest.get(count..).unwrap_or_default(),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let left = deadline.saturating_duration_since(Instant::now());
+                let remaining = deadline.saturating_duration_since(Instant::now());
                 let mut event = [PollFd::new(client, PollFlags::OUT)];
-                let timeout = Timespec::try_from(left).ok();
-                if left.is_zero() || poll(&mut event, timeout.as_ref()).is_err() {
+                let timeout = Timespec::try_from(remaining).ok();
+                if remaining.is_zero() || poll(&mut event, timeout.as_ref()).is_err() {
                     return;
                 }
             }

@@ -103,8 +103,8 @@ impl Server {
         memory::allow_files(&generation, generation.main.worker_count(), console);
         let mut acme = Acme::default();
         acme.follow(&generation, console);
-        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
-        loops.serve(&wanted, console)?;
+        let wanted_loops = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
+        loops.serve(&wanted_loops, console)?;
         let purging = PurgesInProgress::default();
         Ok(Self {
             config_thread,
@@ -170,12 +170,12 @@ impl Server {
             // Stacks that loops have locked are unlocked, too, but the loops are started anew.
             memory::lock(&generation, self.copier.as_ref(), console);
         }
-        let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
+        let loops = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
         let loops_to_start = generation.main.worker_count().saturating_sub(kept_count);
         memory::allow_files(&generation, loops_to_start, console);
         self.acme.follow(&generation, console);
-        if let Err(fault) = self.loops.serve(&wanted, console) {
+        if let Err(fault) = self.loops.serve(&loops, console) {
             self.acme.follow(&self.generation, console);
             memory::allow_files(&self.generation, 0, console);
             return Err(fault);
@@ -304,9 +304,9 @@ impl Server {
 
     /// Looks after loops that have ended or whose time is over.
     pub(crate) fn reap(&mut self, console: &Console) {
-        let wanted =
+        let loops =
             WantedLoops { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
-        self.loops.reap(&wanted, console);
+        self.loops.reap(&loops, console);
         self.loops.expire(Instant::now());
     }
 

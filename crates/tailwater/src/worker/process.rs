@@ -334,8 +334,8 @@ impl Worker {
     fn wait(&self) -> io::Result<bool> {
         let signs = self.signs.map(|signs| signs.next);
         let until = self.server.deadline().into_iter().chain(signs).min();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
         let mut fds =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
         // The master is the third one, if there is one.

@@ -75,12 +75,12 @@ impl Drop for PendingAnswer {
 async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
     let name = Text(&order.cache);
     let Some(cache) = generation.shared_objects.find::<Cache>(&order.cache) else {
-        let known = generation.shared_objects.of_type::<Cache>();
-        let known: Vec<_> = known.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
-        return PurgeOutcome::refused(if known.is_empty() {
+        let known_names = generation.shared_objects.of_type::<Cache>();
+        let known_names: Vec<_> = known_names.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
+        return PurgeOutcome::refused(if known_names.is_empty() {
             format!("no cache \"{name}\": the server has none")
         } else {
-            format!("no cache \"{name}\": the server has {}", known.join(", "))
+            format!("no cache \"{name}\": the server has {}", known_names.join(", "))
         });
     };
     let scope = match &order.named {

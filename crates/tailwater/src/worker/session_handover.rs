@@ -167,10 +167,10 @@ fn hand_over_all(
     let mut undecided = HashMap::new();
     let mut numbers = 0..limits.sessions as u64;
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let remaining = until.saturating_duration_since(Instant::now());
         let offered = match undecided.len() {
             _ if numbers.is_empty() => None,
-            0 => offers.recv_timeout(left).ok(),
+            0 => offers.recv_timeout(remaining).ok(),
             1..UNDECIDED_MAX => offers.try_recv().ok(),
             _ => None,
         };
@@ -229,12 +229,12 @@ fn receive_verdict(next: &OwnedFd, until: Instant) -> Result<(u64, HandoverVerdi
 
 /// Lets calls on `socket` fail after `until`.
 fn set_timeout(socket: &OwnedFd, of: sockopt::Timeout, until: Instant) -> Result<(), Errno> {
-    let left = until.saturating_duration_since(Instant::now());
+    let remaining = until.saturating_duration_since(Instant::now());
     // A timeout of zero would mean no limit.
-    if left.is_zero() {
+    if remaining.is_zero() {
         return Err(Errno::TIMEDOUT);
     }
-    sockopt::set_socket_timeout(socket, of, Some(left.max(Duration::from_millis(1))))
+    sockopt::set_socket_timeout(socket, of, Some(remaining.max(Duration::from_millis(1))))
 }
 
 /// Sessions that the process before this one hands over.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-use tw_conf::{DirectiveInfo, known};
+use tw_conf::{DirectiveInfo, nginx_directives};
 use tw_reference::directives::{Chapter, chapters, facts, in_nginx};
 
 use crate::{anchor, check, names, rows};
@@ -138,7 +138,8 @@ fn entry(module: &str, directive: &DirectiveInfo, mentions: &Mentions, out: &mut
 fn page(chapter: &Chapter, mentions: &Mentions) -> String {
     let Chapter { title, directives } = chapter;
     let mut out = format!("# Directives of {title}\n\n");
-    let theirs: BTreeSet<_> = directives.iter().filter_map(in_nginx).map(|known| known.module).collect();
+    let theirs: BTreeSet<_> =
+        directives.iter().filter_map(in_nginx).map(|nginx_directive| nginx_directive.module).collect();
     if !theirs.is_empty() {
         writeln!(out, "In nginx: {}. [How to read an entry](../directives.md)\n", names(&theirs, ""))
             .unwrap();
@@ -161,19 +162,21 @@ fn missing(chapters: &[Chapter]) -> BTreeMap<&'static str, Missing> {
     let ours: Vec<_> = chapters.iter().flat_map(|chapter| &chapter.directives).collect();
     let sold: BTreeSet<_> = rows(COMMERCIAL).collect();
     let mut modules: BTreeMap<_, Missing> = BTreeMap::new();
-    for known in known() {
-        let module = modules.entry(known.module).or_default();
+    for nginx_directive in nginx_directives() {
+        let module = modules.entry(nginx_directive.module).or_default();
         module.all += 1;
         // `include` is read by the language itself.
-        let is_ours = known.name == "include"
-            || ours.iter().any(|d| d.name == known.name && d.contexts & known.contexts != 0);
+        let is_ours = nginx_directive.name == "include"
+            || ours
+                .iter()
+                .any(|d| d.name == nginx_directive.name && d.contexts & nginx_directive.contexts != 0);
         if is_ours {
             continue;
         }
-        if sold.contains(&(known.module, known.name)) {
-            module.sold.insert(known.name)
+        if sold.contains(&(nginx_directive.module, nginx_directive.name)) {
+            module.sold.insert(nginx_directive.name)
         } else {
-            module.open.insert(known.name)
+            module.open.insert(nginx_directive.name)
         };
     }
     modules
@@ -186,7 +189,7 @@ fn directives_are_documented() {
     let modules = missing(&chapters);
     let open: usize = modules.values().map(|module| module.open.len()).sum();
     let sold: usize = modules.values().map(|module| module.sold.len()).sum();
-    let known = known().count();
+    let known = nginx_directives().count();
 
     let mut out = format!("# Directives\n\n{INTRO}\n");
     writeln!(

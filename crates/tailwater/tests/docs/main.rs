@@ -53,15 +53,15 @@ fn updates() -> bool {
 /// Checks any file of the repository, with all its text.
 fn check_file(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
-    let written = fs::read_to_string(&path).unwrap_or_default();
-    if written == text {
+    let written_text = fs::read_to_string(&path).unwrap_or_default();
+    if written_text == text {
         return;
     }
     if updates() {
         fs::write(&path, text).unwrap();
         return;
     }
-    let line = written.lines().zip(text.lines()).take_while(|(old, new)| old == new).count() + 1;
+    let line = written_text.lines().zip(text.lines()).take_while(|(old, new)| old == new).count() + 1;
     panic!("{name} is not fresh from line {line} on; run `cargo xtask docs`");
 }
 

@@ -36,13 +36,13 @@ Counters start at zero when the process starts and survive a reload. A histogram
 #[test]
 fn metrics_are_documented() {
     let mut out = format!("# Metrics\n\n{INTRO}\n");
-    let mut seen = BTreeSet::new();
+    let mut seen_values = BTreeSet::new();
     let all = tw_app::all_metrics(MODULES);
     for (title, metrics) in all.sets().iter().filter(|(_, metrics)| !metrics.is_empty()) {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {
-            assert!(seen.insert(*name), "{name} stands twice");
+            assert!(seen_values.insert(*name), "{name} stands twice");
             assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
             let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
             writeln!(out, "| `{PREFIX}{name}` | {} | {labels} | {} |", kind.word(), cell(doc)).unwrap();

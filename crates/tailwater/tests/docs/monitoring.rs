@@ -34,14 +34,14 @@ fn series() -> HashMap<String, Vec<&'static str>> {
 }
 
 /// Expressions of a dashboard, or of all of them below a value.
-fn expressions(value: &Value, found: &mut Vec<String>) {
+fn expressions(value: &Value, results: &mut Vec<String>) {
     match value {
-        Value::Array(all) => all.iter().for_each(|value| expressions(value, found)),
+        Value::Array(all) => all.iter().for_each(|value| expressions(value, results)),
         Value::Object(all) => {
             for (key, value) in all {
                 match value {
-                    Value::String(text) if key == "expr" || key == "definition" => found.push(text.clone()),
-                    _ => expressions(value, found),
+                    Value::String(text) if key == "expr" || key == "definition" => results.push(text.clone()),
+                    _ => expressions(value, results),
                 }
             }
         }
@@ -52,7 +52,7 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
 /// Names in `text` that begin with the prefix of the metrics, each with the labels of its selector.
 fn names(text: &str) -> Vec<(String, Vec<String>)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for (at, _) in text.match_indices(PREFIX) {
         if text[..at].ends_with(is_name) {
             continue;
@@ -62,9 +62,9 @@ fn names(text: &str) -> Vec<(String, Vec<String>)> {
         let labels =
             selector.unwrap_or_default().split("\",").filter_map(|part| part.split(['=', '!']).next());
         let labels = labels.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty());
-        found.push((name, labels.collect()));
+        results.push((name, labels.collect()));
     }
-    found
+    results
 }
 
 fn assert_known(file: &str, text: &str) {
@@ -72,9 +72,9 @@ fn assert_known(file: &str, text: &str) {
     let used = names(text);
     assert!(!used.is_empty(), "{file}: no metric in {text}");
     for (name, labels) in used {
-        let known = series.get(&name).unwrap_or_else(|| panic!("{file}: there is no metric {name}"));
+        let known_names = series.get(&name).unwrap_or_else(|| panic!("{file}: there is no metric {name}"));
         for label in labels {
-            assert!(known.contains(&label.as_str()), "{file}: {name} has no label {label}");
+            assert!(known_names.contains(&label.as_str()), "{file}: {name} has no label {label}");
         }
     }
 }
@@ -88,10 +88,10 @@ fn dashboards_name_metrics_that_exist() {
         let board: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let uid = board["uid"].as_str().unwrap();
         assert_eq!(format!("{uid}.json"), file);
-        let mut found = Vec::new();
-        expressions(&board, &mut found);
-        assert!(found.len() > 10, "{file}");
-        found.iter().for_each(|text| assert_known(&file, text));
+        let mut results = Vec::new();
+        expressions(&board, &mut results);
+        assert!(results.len() > 10, "{file}");
+        results.iter().for_each(|text| assert_known(&file, text));
         count += 1;
     }
     assert_eq!(count, 4);

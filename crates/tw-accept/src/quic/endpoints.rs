@@ -145,14 +145,14 @@ impl QuicEndpoints {
             retry: settings.retry,
         };
         let mut all = self.all.borrow_mut();
-        if let Some(known) = all.iter().find(|endpoint| *endpoint.listen == **listen) {
-            if known.listener.borrow().id != listener.id {
-                *known.listener.borrow_mut() = listener.clone();
+        if let Some(loop_endpoint) = all.iter().find(|endpoint| *endpoint.listen == **listen) {
+            if loop_endpoint.listener.borrow().id != listener.id {
+                *loop_endpoint.listener.borrow_mut() = listener.clone();
             }
-            if known.generation.replace(generation) != generation {
-                known.endpoint.set_config(config(settings()?));
+            if loop_endpoint.generation.replace(generation) != generation {
+                loop_endpoint.endpoint.set_config(config(settings()?));
             }
-            return Some(known.clone());
+            return Some(loop_endpoint.clone());
         }
         let unix = tw_rt::clock::unix();
         let unix = Duration::new(unix.secs.unsigned_abs(), 0);

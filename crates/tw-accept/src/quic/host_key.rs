@@ -84,7 +84,7 @@ impl SharedHostSecrets for FleetHostKeys {
         });
         SharedHostKeys {
             current: current.and_then(|at| derived.keys.get(at).cloned()),
-            known: derived.keys.clone(),
+            keys: derived.keys.clone(),
         }
     }
 }
@@ -104,20 +104,20 @@ mod tests {
         };
         let secrets = Arc::new(SharedSecrets::new(3 * 100));
         let keys = FleetHostKeys { secrets: secrets.clone(), clock, derived: FatalMutex::default() };
-        assert!(keys.keys().current.is_none() && keys.keys().known.is_empty());
+        assert!(keys.keys().current.is_none() && keys.keys().keys.is_empty());
         let secret = |from: u64| SharedSecret::new(from, [from as u8; SHARED_SECRET_LEN]);
         secrets.set(vec![secret(1100), secret(900)]);
         let is_current = |at: usize| {
-            let SharedHostKeys { current, known } = keys.keys();
-            current.is_some_and(|current| Arc::ptr_eq(&current, &known[at]))
+            let SharedHostKeys { current, keys: secret_keys } = keys.keys();
+            current.is_some_and(|current| Arc::ptr_eq(&current, &secret_keys[at]))
         };
-        assert!(is_current(0) && keys.keys().known.len() == 2);
+        assert!(is_current(0) && keys.keys().keys.len() == 2);
         time.store(1100, SeqCst);
         assert!(is_current(1));
         time.store(1399, SeqCst);
         assert!(is_current(1));
         time.store(1400, SeqCst);
-        assert!(keys.keys().current.is_none() && keys.keys().known.len() == 2);
+        assert!(keys.keys().current.is_none() && keys.keys().keys.len() == 2);
         // Connections of before are still reset.
         secrets.set(vec![secret(1100), secret(1400)]);
         assert!(is_current(1));

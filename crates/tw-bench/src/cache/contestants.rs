@@ -157,8 +157,8 @@ impl Caches {
     ) -> Contestant {
         let origin = self.origin.addr().to_string();
         let dir = dir.display().to_string();
-        let known = conf::fill(conf::CACHE, &[("@CACHE@", &dir), ("@PARAMETERS@", parameters)]);
-        let http = format!("{known}{}{http}", conf::upstream("origin", &origin));
+        let known_name = conf::fill(conf::CACHE, &[("@CACHE@", &dir), ("@PARAMETERS@", parameters)]);
+        let http = format!("{known_name}{}{http}", conf::upstream("origin", &origin));
         let server = format!("{}\n{}", conf::CACHE_SERVER, loops::location(binary));
         Contestant::server(name, binary, &http, &server)
     }

@@ -140,7 +140,7 @@ struct Client {
     socket: OwnedFd,
     head: Head,
     /// Remaining bytes of the body.
-    left: u64,
+    remaining: u64,
     first: Option<Duration>,
 }
 
@@ -160,7 +160,7 @@ fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)>
         stream.set_nonblocking(true)?;
         let socket = OwnedFd::from(stream);
         epoll::add(&epoll, &socket, EventData::new_u64(number as u64), EventFlags::IN)?;
-        clients.push(Client { socket, head: Head::Comes(Vec::new()), left: size, first: None });
+        clients.push(Client { socket, head: Head::Comes(Vec::new()), remaining: size, first: None });
     }
     let request = format!("GET {LARGE} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let began = Instant::now();
@@ -180,11 +180,11 @@ fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)>
         }
         for event in &events {
             let Some(client) = clients.get_mut(event.data.u64() as usize) else { continue };
-            if client.left == 0 {
+            if client.remaining == 0 {
                 continue;
             }
             client.take(&mut scratch, began)?;
-            if client.left == 0 {
+            if client.remaining == 0 {
                 epoll::delete(&epoll, &client.socket)?;
                 first.extend(client.first);
                 last.push(began.elapsed());
@@ -198,7 +198,7 @@ impl Client {
     /// Reads the available bytes.
     fn take(&mut self, scratch: &mut [u8], began: Instant) -> Outcome {
         let count = match recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
-            Ok((0, _)) => return Err(format!("closed with {} bytes to come", self.left).into()),
+            Ok((0, _)) => return Err(format!("closed with {} bytes to come", self.remaining).into()),
             Ok((count, _)) => count,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -206,7 +206,7 @@ impl Client {
         let mut body_count = count;
         if let Head::Comes(head) = &mut self.head {
             head.extend_from_slice(scratch.get(..count).unwrap_or_default());
-            let Some(end) = head.windows(4).position(|found| found == b"\r\n\r\n") else {
+            let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") else {
                 return if head.len() > HEAD_MAX { Err("a head without an end".into()) } else { Ok(()) };
             };
             if !head.starts_with(b"HTTP/1.1 200 ") {
@@ -218,7 +218,7 @@ impl Client {
         if body_count > 0 && self.first.is_none() {
             self.first = Some(began.elapsed());
         }
-        self.left = self.left.checked_sub(body_count as u64).ok_or("more than the response")?;
+        self.remaining = self.remaining.checked_sub(body_count as u64).ok_or("more than the response")?;
         Ok(())
     }
 }

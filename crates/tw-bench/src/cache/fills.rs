@@ -39,7 +39,7 @@ struct Score {
     /// Microseconds of processor time for each fill, of each round.
     cpu_us: Vec<f64>,
     /// Bytes that the disk wrote for each byte of a body, of each round; `None` if that cannot be found out.
-    written: Vec<Option<f64>>,
+    disk_bytes: Vec<Option<f64>>,
     alone: Spans,
     during_fills: Spans,
 }
@@ -47,8 +47,8 @@ struct Score {
 impl Score {
     /// Median of the bytes that the disk wrote for each byte of a body.
     fn amplification(&self) -> Option<f64> {
-        let known: Option<Vec<f64>> = self.written.iter().copied().collect();
-        known.filter(|known| !known.is_empty()).map(median)
+        let known_values: Option<Vec<f64>> = self.disk_bytes.iter().copied().collect();
+        known_values.filter(|known_values| !known_values.is_empty()).map(median)
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     let mut first = WARM_UP;
     for server in &running {
         fetch(server.addr(), FILES[1], 0..WARM_UP, Duration::ZERO, plan.load_cpu)?;
-        written(server)?;
+        flush_writes(server)?;
     }
     for round in 1..=plan.rounds {
         progress(&format!("fills: round {round} of {}", plan.rounds));
@@ -85,10 +85,10 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
                 return Err(format!("{}: not fills", server.name).into());
             }
             result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);
-            written(server)?;
+            flush_writes(server)?;
             let bytes = written_before.zip(written_bytes(server.prefix.path()).ok());
             let stored = (count * FILES[1].size) as f64;
-            result.written.push(bytes.map(|(before, after)| (after - before) as f64 / stored));
+            result.disk_bytes.push(bytes.map(|(before, after)| (after - before) as f64 / stored));
         }
         first += count;
     }
@@ -96,7 +96,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     for (server, result) in running.iter().zip(&mut results) {
         progress(&format!("hot hits beside fills: {}", server.name));
         (result.alone, result.during_fills) = hot(server, seconds, first, plan.load_cpu)?;
-        written(server)?;
+        flush_writes(server)?;
     }
     progress("");
     publish(report, &running, &results);
@@ -127,14 +127,14 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
 }
 
 /// Flushes written data, so that it does not slow down the next server.
-fn written(server: &Running) -> Outcome {
+fn flush_writes(server: &Running) -> Outcome {
     Ok(syncfs(File::open(server.prefix.path())?)?)
 }
 
 fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
     let cpu = |name: &str| {
-        let found = running.iter().zip(results).find(|(server, _)| server.name == name);
-        found.map_or(f64::NAN, |(_, result)| median(result.cpu_us.iter().copied()))
+        let entry = running.iter().zip(results).find(|(server, _)| server.name == name);
+        entry.map_or(f64::NAN, |(_, result)| median(result.cpu_us.iter().copied()))
     };
     let columns = [
         "CPU µs/fill",

@@ -168,9 +168,9 @@ fn publish(report: &mut Report, results: &[Score], rate: u64) {
         }));
     }
     report.case(&table, Value::Array(numbers));
-    let p99 = |wanted: &str| {
-        let found = results.iter().find(|result| result.name == wanted);
-        found.map_or(f64::NAN, |result| result.spans.percentile(0.99).as_secs_f64())
+    let p99 = |wanted_name: &str| {
+        let score = results.iter().find(|result| result.name == wanted_name);
+        score.map_or(f64::NAN, |result| result.spans.percentile(0.99).as_secs_f64())
     };
     for (row, name) in [("store=log", OURS_LOG), ("store=files", OURS)] {
         let row = format!("small responses: p99 of the first byte of {row} / nginx");

@@ -72,8 +72,8 @@ fn serve(turns: &Turns, response: &[u8]) -> Result<(), Errno> {
                     put(&mut connections, number_of(&connection.socket), connection);
                 }
             } else if let Some(slot) = connections.get_mut(number)
-                && let Some(found) = slot
-                && found.turn(turns, response, &mut scratch).is_err()
+                && let Some(found_connection) = slot
+                && found_connection.turn(turns, response, &mut scratch).is_err()
             {
                 *slot = None;
             }

@@ -57,8 +57,8 @@ fn serve(turns: &Turns) -> Result<(), Errno> {
                     put(&mut connections, number_of(&connection.socket), connection);
                 }
             } else if let Some(slot) = connections.get_mut(number)
-                && let Some(found) = slot
-                && found.turn(&mut scratch).is_err()
+                && let Some(found_connection) = slot
+                && found_connection.turn(&mut scratch).is_err()
             {
                 *slot = None;
             }

@@ -69,15 +69,15 @@ impl ResponseReader {
 
     /// Adds bytes to the frame header until it is whole; returns those behind it.
     fn read_head<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let known = self.head.len();
-        self.head.extend_from_slice(&bytes[..bytes.len().min(HEAD_MAX - known)]);
+        let head_len = self.head.len();
+        self.head.extend_from_slice(&bytes[..bytes.len().min(HEAD_MAX - head_len)]);
         let mut rest = &self.head[..];
         match (take_integer(&mut rest), take_integer(&mut rest)) {
             (Some(kind), Some(len)) => {
                 let used = self.head.len() - rest.len();
                 (self.kind, self.rest) = (kind, len);
                 self.head.clear();
-                &bytes[used - known..]
+                &bytes[used - head_len..]
             }
             _ => &[],
         }

@@ -26,8 +26,8 @@ impl Peers {
 
     /// Address of the auth server of a protocol.
     pub(super) fn auth(&self, protocol: Protocol) -> SocketAddr {
-        let found = self.0.iter().find(|(known, _)| *known == protocol);
-        found.map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 1)), |(_, addr)| *addr)
+        let entry = self.0.iter().find(|(known_protocol, _)| *known_protocol == protocol);
+        entry.map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 1)), |(_, addr)| *addr)
     }
 }
 

@@ -104,8 +104,8 @@ fn serve(turns: &Turns, responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
                     put(&mut connections, number_of(&socket), Connection::new(socket));
                 }
             } else if let Some(slot) = connections.get_mut(number)
-                && let Some(found) = slot
-                && found.turn(turns, responses, &mut request_count, &mut scratch).is_err()
+                && let Some(connection) = slot
+                && connection.turn(turns, responses, &mut request_count, &mut scratch).is_err()
             {
                 *slot = None;
             }
@@ -216,7 +216,7 @@ fn is_below(path: &str, top: &str) -> bool {
 /// Parses a head; `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Errno> {
     const END: &[u8] = b"\r\n\r\n";
-    let Some(end) = bytes.windows(END.len()).position(|found| found == END) else { return Ok(None) };
+    let Some(end) = bytes.windows(END.len()).position(|window| window == END) else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end]).map_err(|_| Errno::ILSEQ)?;
     let mut lines = head.split("\r\n");
     let path = lines.next().and_then(|line| line.split(' ').nth(1)).ok_or(Errno::INVAL)?;
@@ -270,7 +270,7 @@ mod tests {
     fn response_size_is_in_its_path() {
         let bytes = response(100);
         assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n"));
-        assert!(bytes.windows(19).any(|found| found == b"Content-Length: 100"));
+        assert!(bytes.windows(19).any(|window| window == b"Content-Length: 100"));
         assert_eq!(bytes.len() - parse(&bytes).unwrap().unwrap().size, 100);
     }
 }

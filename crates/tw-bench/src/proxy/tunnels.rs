@@ -28,14 +28,14 @@ struct Score {
     resident: u64,
 }
 
-/// Opens `wanted` tunnels, or as many as possible, through each proxy.
-pub(super) fn run(report: &mut Report, proxies: &Proxies, wanted: usize) -> Outcome {
+/// Opens `wanted_number` tunnels, or as many as possible, through each proxy.
+pub(super) fn run(report: &mut Report, proxies: &Proxies, wanted_number: usize) -> Outcome {
     let files_max = raise_open_files()?;
     let room = usize::try_from(files_max.saturating_sub(SPARE_FILES) / 2).unwrap_or(usize::MAX);
-    let count = wanted.min(room);
-    if count < wanted {
+    let count = wanted_number.min(room);
+    if count < wanted_number {
         report.note(&format!(
-            "{count} tunnels instead of {wanted}: a proxy may open {files_max} files and needs two for each"
+            "{count} tunnels instead of {wanted_number}: a proxy may open {files_max} files and needs two for each"
         ));
     }
     let connections_max = 2 * (count + WARM_COUNT);

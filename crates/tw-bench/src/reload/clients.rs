@@ -46,11 +46,11 @@ pub(super) struct Counts {
 impl Counts {
     /// The latency that this share of the answers does not exceed.
     pub(super) fn quantile(&self, share: f64) -> Duration {
-        let wanted = (self.answered as f64 * share).ceil() as u64;
-        let mut seen = 0;
+        let wanted_number = (self.answered as f64 * share).ceil() as u64;
+        let mut seen_count = 0;
         let step = self.latencies.iter().find(|(_, count)| {
-            seen += **count;
-            seen >= wanted
+            seen_count += **count;
+            seen_count >= wanted_number
         });
         Duration::from_micros(step.map_or(0, |(step, _)| 10 * (u64::from(*step) + 1)))
     }

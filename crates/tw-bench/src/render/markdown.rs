@@ -10,7 +10,7 @@ use super::results::{Case, Part, Target, counts, distributed, is_known, parts, r
 use crate::Outcome;
 use crate::machine;
 use crate::report::number;
-use crate::targets::{Limit, matches, wanted};
+use crate::targets::{Limit, limit_of_row, matches};
 
 const BEGIN: &str = "<!-- bench ";
 const END: &str = "<!-- /bench -->";
@@ -62,9 +62,10 @@ fn section(what: &str, results: &Value) -> Outcome<String> {
     }
     match what.split_once(": ") {
         None => Ok(targets(part)),
-        Some((_, wanted)) => {
-            let (title, columns) =
-                wanted.split_once(" | ").map_or((wanted, None), |(title, columns)| (title, Some(columns)));
+        Some((_, wanted_name)) => {
+            let (title, columns) = wanted_name
+                .split_once(" | ")
+                .map_or((wanted_name, None), |(title, columns)| (title, Some(columns)));
             let cases: Vec<Case<'_>> = part.cases().filter(|case| matches(title, case.title)).collect();
             if cases.is_empty() {
                 Err(format!("{what}: no such table in the results").into())
@@ -76,13 +77,13 @@ fn section(what: &str, results: &Value) -> Outcome<String> {
 }
 
 fn machine_list(results: &Value) -> String {
-    let found = &results["machine"];
-    let mut lines = vec![format!("- {}, {}", machine::line(found), text(&found["date"]))];
+    let value = &results["machine"];
+    let mut lines = vec![format!("- {}, {}", machine::line(value), text(&value["date"]))];
     let all = parts(results);
     if let Some(part) = all.iter().find(|part| part.failed().is_none()) {
         lines.push(format!("- {}; {}", part.version("ours"), part.version("nginx")));
     }
-    let programs = found["programs"].as_array().into_iter().flatten();
+    let programs = value["programs"].as_array().into_iter().flatten();
     let mut present = Vec::new();
     let mut absent = Vec::new();
     for program in programs {
@@ -137,8 +138,8 @@ fn builds(results: &Value) -> String {
     };
     for part in parts(results) {
         for target in part.targets() {
-            let Some(wanted) = wanted(part.name, target.name) else { continue };
-            let Some(limit) = wanted.distributed else { continue };
+            let Some(row_limit) = limit_of_row(part.name, target.name) else { continue };
+            let Some(limit) = row_limit.distributed else { continue };
             let other = distributed.iter().find(|other| other.name == part.name);
             let other = other.and_then(|part| part.targets().find(|other| other.name == target.name));
             let other = other.map_or(f64::NAN, |target| target.value);
@@ -146,8 +147,8 @@ fn builds(results: &Value) -> String {
                 "| {} | {} | {} | {} | {limit} | {} |\n",
                 part.title,
                 code(&target.row),
-                wanted.limit,
-                cell(target.value, wanted.limit),
+                row_limit.limit,
+                cell(target.value, row_limit.limit),
                 cell(other, limit),
             );
         }
@@ -158,9 +159,9 @@ fn builds(results: &Value) -> String {
 fn targets(part: &Part<'_>) -> String {
     let mut out = "| target | wanted | measured | |\n|---|---|---|---|\n".to_owned();
     for target in part.targets() {
-        let Some(wanted) = target.wanted else { continue };
+        let Some(wanted_name) = target.limit else { continue };
         let measured = format!("{}{}", number(target.value), target.unit);
-        out += &format!("| {} | {wanted} | {measured} | {} |\n", code(&target.row), verdict(&target));
+        out += &format!("| {} | {wanted_name} | {measured} | {} |\n", code(&target.row), verdict(&target));
     }
     out
 }
@@ -176,9 +177,11 @@ fn verdict(target: &Target<'_>) -> String {
 }
 
 fn table(case: &Case<'_>, columns: Option<&str>) -> String {
-    let wanted: Option<Vec<&str>> = columns.map(|columns| columns.split(", ").collect());
+    let wanted_names: Option<Vec<&str>> = columns.map(|columns| columns.split(", ").collect());
     let shown = |at: usize| {
-        wanted.as_ref().is_none_or(|wanted| case.columns.get(at).is_some_and(|name| wanted.contains(name)))
+        wanted_names
+            .as_ref()
+            .is_none_or(|wanted_names| case.columns.get(at).is_some_and(|name| wanted_names.contains(name)))
     };
     let line = |first: &str, cells: &[&str]| {
         let cells: Vec<&str> =

@@ -36,10 +36,10 @@ pub(super) fn page(results: &Value) -> String {
 
 /// The machine and the versions.
 fn facts(out: &mut String, results: &Value, parts: &[Part<'_>]) {
-    let found = &results["machine"];
+    let value = &results["machine"];
     let _ =
-        writeln!(out, "<p class=\"facts\">{}, {}</p>", escape(&machine::line(found)), text(&found["date"]));
-    let programs = found["programs"].as_array().into_iter().flatten();
+        writeln!(out, "<p class=\"facts\">{}, {}</p>", escape(&machine::line(value)), text(&value["date"]));
+    let programs = value["programs"].as_array().into_iter().flatten();
     let named = programs.map(|program| match program["version"].as_str() {
         Some(version) => version.trim().to_owned(),
         None => format!("no {}: left out", text(&program["name"])),
@@ -67,8 +67,8 @@ fn tiles(out: &mut String, parts: &[Part<'_>], met: usize, missed: usize) {
             "99th percentile of hits in memory while others open cold files",
         ),
     ] {
-        let found = parts.iter().filter(|other| other.name == part).flat_map(Part::targets);
-        if let Some(target) = found.into_iter().find(|target| target.row == row) {
+        let results = parts.iter().filter(|other| other.name == part).flat_map(Part::targets);
+        if let Some(target) = results.into_iter().find(|target| target.row == row) {
             tiles.push((format!("{}{}", number(target.value), target.unit), what.to_owned()));
         }
     }
@@ -162,7 +162,7 @@ fn target_table<'a>(out: &mut String, targets: impl Iterator<Item = (&'a str, &'
             out,
             "<tr><td>{title}{}</td><td>{}</td><td>{}{}</td><td class=\"word {class}\">{word}{}</td></tr>",
             escape(&target.row),
-            escape(target.wanted.unwrap_or("—")),
+            escape(target.limit.unwrap_or("—")),
             number(target.value),
             escape(target.unit),
             escape(&better)

@@ -88,7 +88,7 @@ pub(super) struct Target<'a> {
     pub(super) row: String,
     pub(super) value: f64,
     pub(super) unit: &'a str,
-    pub(super) wanted: Option<&'a str>,
+    pub(super) limit: Option<&'a str>,
     pub(super) is_met: Option<bool>,
     pub(super) better: Option<&'a str>,
 }
@@ -112,8 +112,8 @@ fn of(parts: &Value) -> Vec<Part<'_>> {
     list(parts)
         .map(|value| {
             let name = text(&value["measurement"]);
-            let known = PARTS.iter().find(|(other, ..)| *other == name);
-            let (title, about) = known.map_or((name, ""), |(_, title, about)| (*title, *about));
+            let row = PARTS.iter().find(|(other, ..)| *other == name);
+            let (title, about) = row.map_or((name, ""), |(_, title, about)| (*title, *about));
             Part { name, title, about, value }
         })
         .collect()
@@ -166,7 +166,7 @@ impl<'a> Part<'a> {
             row: readable(text(&target["row"])),
             value: target["value"].as_f64().unwrap_or(f64::NAN),
             unit: text(&target["unit"]),
-            wanted: target["wanted"].as_str(),
+            limit: target["wanted"].as_str(),
             is_met: target["met"].as_bool(),
             better: target["better"].as_str(),
         })
@@ -205,7 +205,7 @@ pub(super) fn readable(text: &str) -> String {
 /// Results without what neither the page nor the document shows, a part on each line.
 pub(super) fn compact(results: &Value) -> Outcome<String> {
     let mut results = results.clone();
-    let mut written = Vec::new();
+    let mut written_values = Vec::new();
     for key in ["parts", "distributed"] {
         let mut lines = Vec::new();
         for part in list(&results[key].take()) {
@@ -220,10 +220,10 @@ pub(super) fn compact(results: &Value) -> Outcome<String> {
             lines.push(serde_json::to_string(&part)?);
         }
         results[key] = json!([]);
-        written.push((format!("\"{key}\":[]"), format!("\"{key}\":[\n{}\n]", lines.join(",\n"))));
+        written_values.push((format!("\"{key}\":[]"), format!("\"{key}\":[\n{}\n]", lines.join(",\n"))));
     }
     let head = serde_json::to_string(&results)?;
-    Ok(written.iter().fold(head, |text, (empty, full)| text.replacen(empty, full, 1)) + "\n")
+    Ok(written_values.iter().fold(head, |text, (empty, full)| text.replacen(empty, full, 1)) + "\n")
 }
 
 /// Numbers of a contestant, without its rounds.

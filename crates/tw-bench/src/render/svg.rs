@@ -109,8 +109,8 @@ fn time_ticks(axis: Axis) -> Vec<(f64, String)> {
 }
 
 fn percent_ticks(axis: Axis) -> Vec<(f64, String)> {
-    let known = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
-    let all = known.into_iter().map(|(share, text)| (nines(share), text.to_owned()));
+    let known_names = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
+    let all = known_names.into_iter().map(|(share, text)| (nines(share), text.to_owned()));
     all.filter(|(place, _)| *place <= axis.to + 1e-9).collect()
 }
 
@@ -178,14 +178,14 @@ fn lines(plot: &Plot, x: Axis, x_ticks: fn(Axis) -> Vec<(f64, String)>) -> Strin
     let floor = HEIGHT - BOTTOM;
     let ceiling = TOP;
     for (from, to, name) in &plot.marks {
-        let left = x.place(*from);
+        let remaining = x.place(*from);
         let right = x.place(*to);
         let _ = write!(
             out,
-            "<rect class=\"mark\" x=\"{left:.1}\" y=\"{ceiling}\" width=\"{:.1}\" height=\"{:.1}\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            right - left,
+            "<rect class=\"mark\" x=\"{remaining:.1}\" y=\"{ceiling}\" width=\"{:.1}\" height=\"{:.1}\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            right - remaining,
             floor - ceiling,
-            left,
+            remaining,
             ceiling - 4.0,
             escape(name)
         );
@@ -243,9 +243,9 @@ fn bars(plot: &Plot) -> String {
     let most = plot.lines.iter().map(|line| value(line).0 + value(line).1).fold(0.0, f64::max).max(1e-9);
     let names: Vec<String> = plot.lines.iter().map(|line| readable(&line.name)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let left = (longest as f64 * CHARACTER + 12.0).min(NAMES_MAX);
+    let remaining = (longest as f64 * CHARACTER + 12.0).min(NAMES_MAX);
     let height = BAR * plot.lines.len() as f64 + 4.0;
-    let scale = (WIDTH - left - NUMBERS) / most;
+    let scale = (WIDTH - remaining - NUMBERS) / most;
     let mut out = format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">",
         escape(&readable(&plot.title))
@@ -257,11 +257,11 @@ fn bars(plot: &Plot) -> String {
         }
         let top = BAR * nth as f64 + 3.0;
         let middle = BAR * nth as f64 + 3.0 + BAR / 2.0 - 2.0;
-        let end = left + size * scale;
+        let end = remaining + size * scale;
         let _ = write!(
             out,
-            "<text class=\"name end\" x=\"{:.1}\" y=\"{:.1}\">{}</text><rect class=\"bar {}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-            left - 6.0,
+            "<text class=\"name end\" x=\"{:.1}\" y=\"{:.1}\">{}</text><rect class=\"bar {}\" x=\"{remaining:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+            remaining - 6.0,
             middle + 4.0,
             escape(&cut(name)),
             classes(plot, nth),

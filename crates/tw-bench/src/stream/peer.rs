@@ -64,8 +64,8 @@ fn serve(turns: &Turns) -> Result<(), Errno> {
                     put(&mut connections, number_of(&socket), Connection { socket, is_bulk: false });
                 }
             } else if let Some(slot) = connections.get_mut(number)
-                && let Some(found) = slot
-                && found.turn(turns, &mut scratch, &bulk).is_err()
+                && let Some(connection) = slot
+                && connection.turn(turns, &mut scratch, &bulk).is_err()
             {
                 *slot = None;
             }

@@ -205,8 +205,8 @@ impl Texts {
                 return Err(FormatError::Field);
             }
             // A name in its usual case needs no memory.
-            match Known::find(&name).filter(|known| known.as_str().as_bytes() == name) {
-                Some(known) => fields.append(known, value),
+            match Known::find(&name).filter(|known_name| known_name.as_str().as_bytes() == name) {
+                Some(known_name) => fields.append(known_name, value),
                 None => fields.append(Name::Shared(name), value),
             }
         }

@@ -335,8 +335,8 @@ mod tests {
                 0 => assert_eq!(table.remove(tag), model.remove(&tag)),
                 1 => {
                     table.update(entry);
-                    if let Some(known) = model.get_mut(&tag) {
-                        *known = entry;
+                    if let Some(compact_entry) = model.get_mut(&tag) {
+                        *compact_entry = entry;
                     }
                 }
                 _ => {

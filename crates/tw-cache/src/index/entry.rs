@@ -90,7 +90,7 @@ pub struct PurgeOutcome {
     /// The number of the purge.
     pub sequence: u64,
     /// Entry whose file has to be deleted before the purge is acknowledged, so that it survives a restart.
-    pub gone: Option<RemovedEntry>,
+    pub removed_entry: Option<RemovedEntry>,
     /// True if a file that is older than the purge is being put in place: it is removed afterwards, but a server that
     /// ends before that leaves it. To acknowledge the purge, the caller has to record it
     /// ([`Purges::purge_key`](crate::Purges::purge_key)).
@@ -127,7 +127,7 @@ pub struct ScannedEntry {
     /// Key of the entry.
     pub key: Key,
     /// State of the entry.
-    pub found: IndexEntry,
+    pub state: IndexEntry,
     /// Smallest sequence number of the fills in progress; `None` without any.
     pub claimed_since: Option<u64>,
 }
@@ -136,7 +136,7 @@ impl ScannedEntry {
     /// A purge up to this number concerns neither it nor what its fills will store; `None` if none ever will.
     #[must_use]
     pub fn alive_since(&self) -> Option<u64> {
-        let file = (self.found.holds == EntryState::File).then_some(self.found.checked);
+        let file = (self.state.holds == EntryState::File).then_some(self.state.checked);
         [file, self.claimed_since].into_iter().flatten().min()
     }
 }
@@ -206,6 +206,6 @@ impl IndexEntry {
 impl ScannedEntry {
     pub(super) fn of(slot: &Slot, confirmed: u64) -> Self {
         let claimed_since = (slot.claims > 0).then_some(slot.claimed_since);
-        Self { key: slot.key, found: IndexEntry::of(slot, confirmed), claimed_since }
+        Self { key: slot.key, state: IndexEntry::of(slot, confirmed), claimed_since }
     }
 }

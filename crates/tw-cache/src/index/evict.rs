@@ -8,17 +8,22 @@ use super::shard::{Evicted, NEVER, Shard};
 use super::{AlignedShard, BATCH_ENTRIES, Index, SHARDS, STEP_ENTRIES};
 
 impl Index {
-    /// Takes entries that were not used for `inactive` seconds, the oldest first, and adds their files to `gone`. At
+    /// Takes entries that were not used for `inactive` seconds, the oldest first, and adds their files to `removed_entries`. At
     /// most 256 (`BATCH_ENTRIES`) in one call. By `s3fifo` in any order, and up to a sixteenth of the time later.
-    pub fn expire(&self, now: u32, inactive: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
+    pub fn expire(&self, now: u32, inactive: u32, removed_entries: &mut Vec<RemovedEntry>) -> Progress {
         if self.is_fifo.load(SeqCst) {
-            return self.expire_in_any_order(now, inactive, gone);
+            return self.expire_in_any_order(now, inactive, removed_entries);
         }
         let is_over = |used: u32| now.saturating_sub(used) >= inactive;
-        self.take_oldest(now, BATCH_ENTRIES, is_over, |_| Progress::More, gone)
+        self.take_oldest(now, BATCH_ENTRIES, is_over, |_| Progress::More, removed_entries)
     }
 
-    fn expire_in_any_order(&self, now: u32, inactive: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
+    fn expire_in_any_order(
+        &self,
+        now: u32,
+        inactive: u32,
+        removed_entries: &mut Vec<RemovedEntry>,
+    ) -> Progress {
         // Looking at all of a shard is work: it is done a few times in that span, and not for each entry.
         let late = inactive.saturating_add(inactive / 16);
         let is_due = |place: &&AlignedShard| now.saturating_sub(place.oldest_use.load(Relaxed)) >= late;
@@ -27,7 +32,8 @@ impl Index {
             loop {
                 let count = STEP_ENTRIES.min(work);
                 let before = now.saturating_sub(inactive);
-                let is_done = self.change(place, |shard| shard.take_unused(before, count as u32, gone));
+                let is_done =
+                    self.change(place, |shard| shard.take_unused(before, count as u32, removed_entries));
                 work -= count;
                 match (is_done, work) {
                     (_, 0) => return Progress::More,
@@ -39,45 +45,61 @@ impl Index {
         Progress::Done
     }
 
-    /// Evicts entries in the order of the eviction policy until the target is reached, and adds them to `gone`.
+    /// Evicts entries in the order of the eviction policy until the target is reached, and adds them to `removed_entries`.
     /// Evicts at most 256 (`BATCH_ENTRIES`) in one call.
-    pub fn evict(&self, excess: EvictionTarget, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
-        let mut left = match excess {
+    pub fn evict(
+        &self,
+        excess: EvictionTarget,
+        now: u32,
+        removed_entries: &mut Vec<RemovedEntry>,
+    ) -> Progress {
+        let mut remaining = match excess {
             EvictionTarget::Bytes(count) | EvictionTarget::Entries(count) => count,
         };
-        if left == 0 {
+        if remaining == 0 {
             return Progress::Done;
         }
         let count = |taken: Option<&RemovedEntry>| {
-            left = left.saturating_sub(match excess {
-                EvictionTarget::Bytes(_) => taken.map_or(0, |gone| gone.size),
+            remaining = remaining.saturating_sub(match excess {
+                EvictionTarget::Bytes(_) => taken.map_or(0, |removed_entry| removed_entry.size),
                 EvictionTarget::Entries(_) => 1,
             });
-            if left == 0 { Progress::Done } else { Progress::More }
+            if remaining == 0 { Progress::Done } else { Progress::More }
         };
         if self.is_fifo.load(SeqCst) {
-            return self.take_next(matches!(excess, EvictionTarget::Bytes(_)), BATCH_ENTRIES, count, gone);
+            return self.take_next(
+                matches!(excess, EvictionTarget::Bytes(_)),
+                BATCH_ENTRIES,
+                count,
+                removed_entries,
+            );
         }
-        self.take_oldest(now, BATCH_ENTRIES, |_| true, count, gone)
+        self.take_oldest(now, BATCH_ENTRIES, |_| true, count, removed_entries)
     }
 
     /// Evicts one entry with a file of its own, and what comes before it, if that is to go before a segment: by `lru` if it was not
     /// used after `before`, the time of the last record of the segment; by `s3fifo` by chance, as one of all files and so many
     /// segments.
-    pub fn evict_file(&self, before: u32, segments: u64, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
+    pub fn evict_file(
+        &self,
+        before: u32,
+        segments: u64,
+        now: u32,
+        removed_entries: &mut Vec<RemovedEntry>,
+    ) -> Progress {
         let is_file = |taken: Option<&RemovedEntry>| match taken {
-            Some(gone) if gone.address.is_none() => Progress::Done,
+            Some(removed_entry) if removed_entry.address.is_none() => Progress::Done,
             _ => Progress::More,
         };
         if !self.is_fifo.load(SeqCst) {
-            return self.take_oldest(now, BATCH_ENTRIES, |used| used <= before, is_file, gone);
+            return self.take_oldest(now, BATCH_ENTRIES, |used| used <= before, is_file, removed_entries);
         }
         let files = self.files.load(Relaxed).saturating_sub(self.compact.load(Relaxed));
         let chance = (self.hand.fetch_add(1, Relaxed) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         if (chance * (files + segments)) >> 32 >= files {
             return Progress::Done;
         }
-        self.take_next(true, BATCH_ENTRIES, is_file, gone)
+        self.take_next(true, BATCH_ENTRIES, is_file, removed_entries)
     }
 
     /// Evicts by `s3fifo` as long as `next` wants more, at most `work` steps. The fuller queue is evicted from first.
@@ -86,7 +108,7 @@ impl Index {
         by_bytes: bool,
         mut work: usize,
         mut next: impl FnMut(Option<&RemovedEntry>) -> Progress,
-        gone: &mut Vec<RemovedEntry>,
+        removed_entries: &mut Vec<RemovedEntry>,
     ) -> Progress {
         let mut progress = Progress::Done;
         while work > 0 {
@@ -122,7 +144,7 @@ impl Index {
                     // The evicted entry may have become a ghost, for which there may be no room.
                     while self.slots() > self.slots_max() && self.take_ghost() {}
                     let said = next(taken.as_ref());
-                    gone.extend(taken);
+                    removed_entries.extend(taken);
                     if said == Progress::Done {
                         return Progress::Done;
                     }
@@ -172,7 +194,7 @@ impl Index {
         mut work: usize,
         is_due: impl Fn(u32) -> bool,
         mut next: impl FnMut(Option<&RemovedEntry>) -> Progress,
-        gone: &mut Vec<RemovedEntry>,
+        removed_entries: &mut Vec<RemovedEntry>,
     ) -> Progress {
         let mut progress = Progress::Done;
         while work > 0 {
@@ -192,7 +214,7 @@ impl Index {
                     if let Evicted::Gone(taken) = shard.take_oldest(now) {
                         progress = Progress::More;
                         let said = next(taken.as_ref());
-                        gone.extend(taken);
+                        removed_entries.extend(taken);
                         if said == Progress::Done {
                             return true;
                         }

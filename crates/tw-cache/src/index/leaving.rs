@@ -13,10 +13,10 @@ use tw_base::FatalMutex;
 
 /// Shared record of the entries that have left.
 #[derive(Debug, Default)]
-pub(super) struct Removals(FatalMutex<Left>);
+pub(super) struct Removals(FatalMutex<LeavingEntries>);
 
 #[derive(Debug, Default)]
-struct Left {
+struct LeavingEntries {
     /// Number of entries that have left.
     count: u64,
     /// Numbers of the entries whose files may still exist.
@@ -47,10 +47,10 @@ pub(super) struct PendingRemoval {
 impl Removals {
     /// One more leaves. The caller holds the lock of its shard, so that a sweep sees either the entry or this.
     pub(super) fn leave(self: &Arc<Self>) -> PendingRemoval {
-        let mut left = self.0.lock();
-        let number = left.count;
-        left.count += 1;
-        left.open.insert(number);
+        let mut leaving_entries = self.0.lock();
+        let number = leaving_entries.count;
+        leaving_entries.count += 1;
+        leaving_entries.open.insert(number);
         PendingRemoval { from: self.clone(), number, is_deleted: false }
     }
 
@@ -60,9 +60,9 @@ impl Removals {
 
     /// State of the first `count` entries that left.
     pub(super) fn removal_state(&self, count: u64) -> RemovalState {
-        let left = self.0.lock();
-        match left.open.first() {
-            _ if left.has_strays => RemovalState::Strays,
+        let leaving_entries = self.0.lock();
+        match leaving_entries.open.first() {
+            _ if leaving_entries.has_strays => RemovalState::Strays,
             Some(number) if *number < count => RemovalState::Files,
             _ => RemovalState::Nothing,
         }
@@ -78,9 +78,9 @@ impl PendingRemoval {
 
 impl Drop for PendingRemoval {
     fn drop(&mut self) {
-        let mut left = self.from.0.lock();
-        left.open.remove(&self.number);
-        left.has_strays |= !self.is_deleted;
+        let mut leaving_entries = self.from.0.lock();
+        leaving_entries.open.remove(&self.number);
+        leaving_entries.has_strays |= !self.is_deleted;
     }
 }
 

@@ -177,7 +177,7 @@ struct SegmentFacts {
     /// Time of the last use of an entry, or of the last record.
     used: AtomicU32,
     /// Time of the last record.
-    written: AtomicU32,
+    written_at: AtomicU32,
     /// No entry has a smaller sequence number; the largest number if there was none yet.
     floor: AtomicU64,
 }
@@ -185,7 +185,7 @@ struct SegmentFacts {
 impl SegmentFacts {
     fn new() -> Self {
         let zero = || AtomicU32::new(0);
-        Self { entries: zero(), used: zero(), written: zero(), floor: AtomicU64::new(u64::MAX) }
+        Self { entries: zero(), used: zero(), written_at: zero(), floor: AtomicU64::new(u64::MAX) }
     }
 }
 
@@ -232,7 +232,7 @@ impl SegmentUse {
     /// Notes that records were written into a segment.
     pub(super) fn note_written(&self, segment: u32, now: u32) {
         if let Some(facts) = self.facts(segment) {
-            facts.written.fetch_max(now, Relaxed);
+            facts.written_at.fetch_max(now, Relaxed);
         }
     }
 
@@ -245,12 +245,13 @@ impl SegmentUse {
 
     /// Times of the last use and of the last record of a segment.
     pub(super) fn times(&self, segment: u32) -> (u32, u32) {
-        self.known(segment).map_or((0, 0), |facts| (facts.used.load(Relaxed), facts.written.load(Relaxed)))
+        self.facts_of(segment)
+            .map_or((0, 0), |facts| (facts.used.load(Relaxed), facts.written_at.load(Relaxed)))
     }
 
     /// Number up to which no purge concerns the entries of a segment.
     pub(super) fn checked(&self, segment: u32) -> u64 {
-        let floor = self.known(segment).map_or(u64::MAX, |facts| facts.floor.load(SeqCst));
+        let floor = self.facts_of(segment).map_or(u64::MAX, |facts| facts.floor.load(SeqCst));
         self.confirmed().max(if floor == u64::MAX { 0 } else { floor })
     }
 
@@ -266,10 +267,10 @@ impl SegmentUse {
 
     /// Number of entries with a record in this segment.
     pub(super) fn entries(&self, segment: u32) -> u32 {
-        self.known(segment).map_or(0, |facts| facts.entries.load(Relaxed))
+        self.facts_of(segment).map_or(0, |facts| facts.entries.load(Relaxed))
     }
 
-    fn known(&self, segment: u32) -> Option<&SegmentFacts> {
+    fn facts_of(&self, segment: u32) -> Option<&SegmentFacts> {
         self.segments.get(segment as usize / COUNTERS)?.get()?.get(segment as usize % COUNTERS)
     }
 

@@ -194,8 +194,8 @@ impl Index {
     /// Largest number of entries that are not compact.
     fn slots_max(&self) -> u64 {
         let memory = self.memory_max.load(Relaxed);
-        let left = memory.saturating_sub(self.compact.load(Relaxed) * RECORD_ENTRY_SIZE);
-        (left.max(memory / SLOTS_SHARE) / ENTRY_SIZE).max(1)
+        let remaining = memory.saturating_sub(self.compact.load(Relaxed) * RECORD_ENTRY_SIZE);
+        (remaining.max(memory / SLOTS_SHARE) / ENTRY_SIZE).max(1)
     }
 
     /// Number of entries that there is room for, if those that are added have plain records, or none has.
@@ -233,9 +233,9 @@ impl Index {
             },
             |shard, hash| {
                 let at = shard.find(hash, key)?;
-                let found = shard.slot(at).map(|slot| self.describe(slot));
+                let index_entry = shard.slot(at).map(|slot| self.describe(slot));
                 shard.record_use(at, now);
-                found
+                index_entry
             },
         )
     }
@@ -278,8 +278,8 @@ impl Index {
 
     /// Removes an entry whose file does not exist.
     pub fn remove_missing(&self, key: Key, sequence: u64) {
-        if let Some(gone) = self.remove_if_sequence(key, sequence) {
-            gone.deleted();
+        if let Some(removed_entry) = self.remove_if_sequence(key, sequence) {
+            removed_entry.deleted();
         }
     }
 
@@ -299,14 +299,14 @@ impl Index {
             // the purge.
             let sequence = self.sequence.next();
             let Some(at) = shard.find(hash, key) else {
-                return PurgeOutcome { sequence, gone: None, is_placing: false };
+                return PurgeOutcome { sequence, removed_entry: None, is_placing: false };
             };
             let mut is_placing = false;
             if let Some(slot) = shard.slot_mut(at) {
                 slot.since = sequence;
                 is_placing = slot.placing != Placement::Idle;
             }
-            PurgeOutcome { sequence, gone: shard.remove_file(at), is_placing }
+            PurgeOutcome { sequence, removed_entry: shard.remove_file(at), is_placing }
         })
     }
 
@@ -360,23 +360,23 @@ impl Index {
     /// Adds an entry found on disk, as if used now, unless it has a file already. Counting of uses may have made the
     /// entry before; variants that are older than that are not used. A file that is known from a snapshot counts as
     /// seen, and has the size that was found.
-    pub fn load(&self, known: &LoadedEntry, now: u32) -> LoadOutcome {
-        let key = known.key;
+    pub fn load(&self, entry: &LoadedEntry, now: u32) -> LoadOutcome {
+        let key = entry.key;
         let is_added = self.with(key, |shard, hash| {
-            let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
+            let Some(at) = shard.found_or_new(hash, key, entry.since, now) else { return false };
             let Some(slot) = shard.slot(at) else { return false };
             if slot.traits.has(Traits::RESTORED) && slot.location.address().is_none() {
                 shard.change_file(at, |slot| {
                     slot.traits.set(Traits::RESTORED, false);
-                    slot.location = known.size.into();
+                    slot.location = entry.size.into();
                 });
                 return false;
             }
             let is_free = slot.holds == EntryState::Count && slot.placing == Placement::Idle;
             if is_free {
                 shard.change_file(at, |slot| {
-                    slot.put_file(known.sequence, known.size.into());
-                    slot.valid_until = known.valid_until;
+                    slot.put_file(entry.sequence, entry.size.into());
+                    slot.valid_until = entry.valid_until;
                 });
             }
             is_free
@@ -398,11 +398,11 @@ impl Index {
         PackNeeds { swept, is_loading: self.is_loading.load(SeqCst) }
     }
 
-    /// Adds some entries to `seen` that are not compact, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
+    /// Adds some entries to `entries` that are not compact, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
     /// to the one that returns [`Progress::Done`] are all reported, some of them twice.
-    pub fn scan(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedEntry>) -> Progress {
+    pub fn scan(&self, cursor: &mut ScanCursor, entries: &mut Vec<ScannedEntry>) -> Progress {
         let confirmed = self.segments.confirmed();
-        self.visit(cursor, |_, slot| seen.push(ScannedEntry::of(slot, confirmed)))
+        self.visit(cursor, |_, slot| entries.push(ScannedEntry::of(slot, confirmed)))
     }
 
     /// Visits some entries, at most 32 (`STEP_ENTRIES`), under the lock of their shard.

@@ -50,8 +50,8 @@ pub struct Move {
 impl Index {
     /// Adds a record found in a segment, unless the entry has a younger response. An entry of a snapshot gets the place and
     /// the number of the record, and stays where it is in the order of eviction.
-    pub fn load_record(&self, known: &LoadedRecord, now: u32) -> RecordOutcome {
-        let LoadedRecord { key, sequence, address, valid_until } = *known;
+    pub fn load_record(&self, record: &LoadedRecord, now: u32) -> RecordOutcome {
+        let LoadedRecord { key, sequence, address, valid_until } = *record;
         let outdated =
             |location: Location, sequence| RemovedEntry::new(key, sequence, location, self.leaving.leave());
         let load_compact = |shard: &mut Shard, hash| {
@@ -96,10 +96,10 @@ impl Index {
             let Some(slot) = shard.slot(at) else { return RecordOutcome::Known };
             let before = slot.file();
             let is_seen = !slot.traits.has(Traits::RESTORED);
-            let known = before.and_then(Location::address);
-            let is_same = known == Some(address);
-            let is_behind = match known {
-                Some(known) if slot.traits.has(Traits::ESTIMATED) => address < known,
+            let segment_address = before.and_then(Location::address);
+            let is_same = segment_address == Some(address);
+            let is_behind = match segment_address {
+                Some(segment_address) if slot.traits.has(Traits::ESTIMATED) => address < segment_address,
                 _ => sequence <= slot.sequence,
             };
             let is_older =
@@ -154,8 +154,8 @@ impl Index {
 
     /// Removes the entry that has this record, which does not exist.
     pub fn remove_missing_record(&self, key: Key, address: SegmentAddress) {
-        if let Some(gone) = self.remove_if_address(key, address) {
-            gone.deleted();
+        if let Some(removed_entry) = self.remove_if_address(key, address) {
+            removed_entry.deleted();
         }
     }
 
@@ -188,7 +188,7 @@ impl Move {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at).filter(|slot| is_at(slot, self.from))?;
             let departure = index.leaving.leave();
-            let gone = RemovedEntry::new(*key, slot.sequence, self.from.into(), departure);
+            let removed_entry = RemovedEntry::new(*key, slot.sequence, self.from.into(), departure);
             let checked = shard.slot(at).map_or(0, |slot| slot.checked);
             shard.change_file(at, |slot| {
                 (slot.location, slot.lately) = (to.into(), slot.lately / 2);
@@ -201,7 +201,7 @@ impl Move {
                 slot.traits.set(Traits::MOVED, index.is_loading.load(SeqCst));
             });
             shard.note_record(to.into(), checked, shard.now);
-            Some(gone)
+            Some(removed_entry)
         });
         moved.ok_or(self)
     }
@@ -239,25 +239,28 @@ mod tests {
         let index = index();
         assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Added(None)));
         assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Known));
-        for (sequence, address, returned, left) in [
+        for (sequence, address, returned, segment_address) in [
             (4, at(0, 7), at(0, 7), at(1, 1)),
             (9, at(3, 1), at(1, 1), at(3, 1)),
             (9, at(2, 3), at(2, 3), at(3, 1)),
         ] {
             match index.load_record(&loaded(sequence, address), NOW) {
-                RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(returned)),
+                RecordOutcome::Outdated(removed_entry) => assert_eq!(removed_entry.address, Some(returned)),
                 other => panic!("{other:?}"),
             }
-            assert_eq!(index.peek(key()).unwrap().address, Some(left));
+            assert_eq!(index.peek(key()).unwrap().address, Some(segment_address));
         }
         assert_eq!((index.bytes_on_disk(), index.packed_bytes()), (8192, 8192));
         assert_eq!([1, 2, 3].map(|segment| index.entries_of_segment(segment)), [0, 0, 1]);
         // A file found on the disk has no effect; a purge removes the record, and older records stay out.
-        let known = LoadedEntry { key: key(), sequence: 0, since: 0, size: 512, valid_until: 0 };
-        index.load(&known, NOW);
+        let entry = LoadedEntry { key: key(), sequence: 0, since: 0, size: 512, valid_until: 0 };
+        index.load(&entry, NOW);
         assert_eq!(index.peek(key()).unwrap().address, Some(at(3, 1)));
         assert!(index.unlinked(key()).is_none());
-        assert_eq!(index.purge(key()).gone.map(|gone| gone.address), Some(Some(at(3, 1))));
+        assert_eq!(
+            index.purge(key()).removed_entry.map(|removed_entry| removed_entry.address),
+            Some(Some(at(3, 1)))
+        );
         assert_eq!((index.bytes_on_disk(), index.packed_bytes(), index.entries_of_segment(3)), (0, 0, 0));
     }
 
@@ -267,7 +270,7 @@ mod tests {
         let store = |location: Location| {
             let commit = index.claim(key(), NOW).commit().unwrap();
             let placed = commit.store_at(location, 9, NOW).unwrap();
-            placed.replaced.map(|gone| (gone.address, gone.size))
+            placed.replaced.map(|removed_entry| (removed_entry.address, removed_entry.size))
         };
         assert_eq!(store(4096.into()), None);
         assert_eq!(store(8192.into()), None, "a file replaces the file of the same name");
@@ -295,7 +298,7 @@ mod tests {
         index.claim_move(key(), at(1, 1), NOW).unwrap().finish(at(4, 1), 5).unwrap().deleted();
         // The segment from which it came is loaded afterwards.
         match index.load_record(&loaded(5, at(1, 1)), NOW) {
-            RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(at(1, 1))),
+            RecordOutcome::Outdated(removed_entry) => assert_eq!(removed_entry.address, Some(at(1, 1))),
             other => panic!("{other:?}"),
         }
         let mut cursor = crate::ScanCursor::default();
@@ -315,7 +318,7 @@ mod tests {
         assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Added(None)));
         index.claim_move(key(), at(1, 1), NOW).unwrap().finish(at(4, 1), 5).unwrap().deleted();
         match index.load_record(&loaded(9, at(2, 1)), NOW) {
-            RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(at(4, 1))),
+            RecordOutcome::Outdated(removed_entry) => assert_eq!(removed_entry.address, Some(at(4, 1))),
             other => panic!("{other:?}"),
         }
         index.claim_move(key(), at(2, 1), NOW).unwrap().finish(at(4, 7), 9).unwrap().deleted();
@@ -340,13 +343,13 @@ mod tests {
         assert!(index.claim_move(key(), at(1, 3), NOW).is_none());
         let moving = index.claim_move(key(), at(1, 1), NOW).unwrap();
         assert!(index.claim_move(key(), at(1, 1), NOW).is_none());
-        let gone = moving.finish(at(4, 1), 5).unwrap();
-        assert_eq!((gone.address, index.uses_of_record(key(), at(4, 1))), (Some(at(1, 1)), Some(1)));
-        gone.deleted();
+        let removed_entry = moving.finish(at(4, 1), 5).unwrap();
+        assert_eq!((removed_entry.address, index.uses_of_record(key(), at(4, 1))), (Some(at(1, 1)), Some(1)));
+        removed_entry.deleted();
         let moving = index.claim_move(key(), at(4, 1), NOW).unwrap();
         let purged = index.purge(key());
         assert!(purged.is_placing);
-        assert_eq!(purged.gone.and_then(|gone| gone.address), Some(at(4, 1)));
+        assert_eq!(purged.removed_entry.and_then(|removed_entry| removed_entry.address), Some(at(4, 1)));
         drop(moving.finish(at(5, 1), 5).unwrap_err());
         assert_eq!(index.peek(key()), None);
         // A fill that goes on keeps the record where it is.

@@ -22,13 +22,17 @@ pub struct ScannedRecord {
 }
 
 impl Index {
-    /// Adds the compact entries of one page to `seen`, at most some hundreds, in no order. Entries that exist from the first call
+    /// Adds the compact entries of one page to `scanned_records`, at most some hundreds, in no order. Entries that exist from the first call
     /// to the one that returns [`Progress::Done`] are all reported, some of them twice. During a sweep
     /// ([`Index::sweep`]), what is not compact any more when its turn comes is found by an [`Index::scan`] afterwards.
-    pub fn scan_records(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedRecord>) -> Progress {
+    pub fn scan_records(
+        &self,
+        cursor: &mut ScanCursor,
+        scanned_records: &mut Vec<ScannedRecord>,
+    ) -> Progress {
         let at = cursor.shard;
         self.visit_page(cursor, |shard, page| {
-            seen.extend(shard.compact_page(page).iter().map(|bytes| {
+            scanned_records.extend(shard.compact_page(page).iter().map(|bytes| {
                 let CompactEntry { tag, address, .. } = CompactEntry::decode(bytes);
                 let checked = shard.segments.checked(address.segment);
                 ScannedRecord { address, checked, shard: at, tag }
@@ -85,8 +89,8 @@ impl Index {
 
     /// Removes a compact entry that was reported and whose record does not exist.
     pub fn forget_record(&self, record: &ScannedRecord) {
-        if let Some(gone) = self.take_record(record) {
-            gone.deleted();
+        if let Some(removed_entry) = self.take_record(record) {
+            removed_entry.deleted();
         }
     }
 

@@ -216,9 +216,9 @@ impl Shard {
 
     /// Takes the file from a slot, which stays.
     fn drop_file(&mut self, at: u32) -> Option<RemovedEntry> {
-        let gone = self.slots.get(at)?.gone(&self.leaving);
+        let removed_entry = self.slots.get(at)?.removed_entry(&self.leaving);
         self.change_file(at, Slot::drop_file);
-        gone
+        removed_entry
     }
 
     /// Adds an entry whose key is not there; it is the newest. `None` if no number is left.
@@ -329,9 +329,9 @@ impl Shard {
 
     /// Takes an entry out.
     pub(super) fn remove(&mut self, at: u32) -> Option<RemovedEntry> {
-        let gone = self.slots.get(at)?.gone(&self.leaving);
+        let removed_entry = self.slots.get(at)?.removed_entry(&self.leaving);
         self.take_out(at);
-        gone
+        removed_entry
     }
 
     /// Takes a slot out. What it has on the disk stays.
@@ -381,10 +381,10 @@ impl Shard {
                 Evicted::Kept
             }
             (Queue::Small, _) if slot.holds == EntryState::File => {
-                let gone = self.drop_file(at);
+                let removed_entry = self.drop_file(at);
                 self.move_to(at, Queue::Ghost);
                 self.bound_ghosts();
-                Evicted::Gone(gone)
+                Evicted::Gone(removed_entry)
             }
             (Queue::Main, 1..) => {
                 slot.lately -= 1;
@@ -392,9 +392,9 @@ impl Shard {
                 Evicted::Kept
             }
             _ => {
-                let gone = self.remove(at);
+                let removed_entry = self.remove(at);
                 self.bound_ghosts();
-                Evicted::Gone(gone)
+                Evicted::Gone(removed_entry)
             }
         }
     }
@@ -417,7 +417,12 @@ impl Shard {
     }
 
     /// By `s3fifo`: looks at `count` more entries for those that were not used since `before`. Whether it is done.
-    pub(super) fn take_unused(&mut self, before: u32, count: u32, gone: &mut Vec<RemovedEntry>) -> bool {
+    pub(super) fn take_unused(
+        &mut self,
+        before: u32,
+        count: u32,
+        removed_entries: &mut Vec<RemovedEntry>,
+    ) -> bool {
         // Backwards, because a removal elsewhere moves entries towards the beginning.
         let (end, mut oldest) = self.looked.unwrap_or((self.slots.len(), NEVER));
         let end = end.min(self.slots.len());
@@ -425,7 +430,7 @@ impl Shard {
         for at in (begin..end).rev() {
             let Some(slot) = self.slots.get(at) else { continue };
             if slot.used <= before && slot.claims == 0 {
-                gone.extend(self.remove(at));
+                removed_entries.extend(self.remove(at));
             } else {
                 oldest = oldest.min(slot.used);
             }
@@ -547,17 +552,17 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn assert_whole(&self) {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen_values = std::collections::HashSet::new();
         for head in 0..self.heads.len() {
             let mut at = *self.heads.get(head).unwrap();
             while let Some(slot) = self.slots.get(at) {
                 assert_eq!(self.head_of(self.seed.hash(slot.key)), head);
-                assert!(seen.insert(at));
+                assert!(seen_values.insert(at));
                 at = slot.chain;
             }
             assert_eq!(at, NONE);
         }
-        assert_eq!(seen.len(), self.slots.len() as usize);
+        assert_eq!(seen_values.len(), self.slots.len() as usize);
         let mut sums = (0, 0);
         for queue in Queue::ALL {
             let ends = *self.queues.of(queue);
@@ -565,7 +570,7 @@ impl Shard {
             let mut newer = NONE;
             let mut own = (0, 0);
             while let Some(slot) = self.slots.get(at) {
-                assert!(seen.remove(&at));
+                assert!(seen_values.remove(&at));
                 assert_eq!((slot.newer, slot.queue), (newer, queue));
                 assert!(queue != Queue::Ghost || (slot.holds == EntryState::Count && slot.claims == 0));
                 own = (own.0 + 1, own.1 + slot.location.size());
@@ -576,7 +581,7 @@ impl Shard {
             assert_eq!(own, (ends.len, ends.bytes));
             sums.1 += own.1;
         }
-        assert!(seen.is_empty());
+        assert!(seen_values.is_empty());
         for entry in self.compact.assert_whole() {
             sums = (sums.0 + 1, sums.1 + entry.address.size());
         }

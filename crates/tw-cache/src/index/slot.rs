@@ -130,7 +130,7 @@ impl Slot {
     }
 
     /// Entry for the caller to delete if this slot is removed.
-    pub(super) fn gone(&self, leaving: &Arc<Removals>) -> Option<RemovedEntry> {
+    pub(super) fn removed_entry(&self, leaving: &Arc<Removals>) -> Option<RemovedEntry> {
         let &Self { key, sequence, .. } = self;
         self.file().map(|location| RemovedEntry::new(key, sequence, location, leaving.leave()))
     }

@@ -20,8 +20,8 @@ fn store(index: &Arc<Index>, key: Key, size: u64, now: u32) -> Option<RemovedEnt
     index.claim(key, now).commit().unwrap().store(size, now + 60, now).unwrap()
 }
 
-fn keys(gone: &[RemovedEntry]) -> Vec<Key> {
-    gone.iter().map(|gone| gone.key).collect()
+fn keys(removed_entries: &[RemovedEntry]) -> Vec<Key> {
+    removed_entries.iter().map(|removed_entry| removed_entry.key).collect()
 }
 
 fn assert_whole(index: &Index) {
@@ -53,15 +53,18 @@ fn uses_are_counted_until_it_is_stored() {
     let counted = index.count_use(key(1), 5);
     assert!(counted.uses == 1 && counted.pushed_out.is_none());
     assert_eq!(index.count_use(key(1), 6).uses, 2);
-    let found = index.lookup(key(1), 7).unwrap();
-    assert_eq!((found.holds, found.uses, found.used, found.size), (EntryState::Count, 2, 6, 0));
+    let entry = index.lookup(key(1), 7).unwrap();
+    assert_eq!((entry.holds, entry.uses, entry.used, entry.size), (EntryState::Count, 2, 6, 0));
     store(&index, key(1), 4096, 8);
-    let found = index.peek(key(1)).unwrap();
-    assert_eq!((found.holds, found.size, found.valid_until, found.used), (EntryState::File, 4096, 68, 8));
+    let entry = index.peek(key(1)).unwrap();
+    assert_eq!((entry.holds, entry.size, entry.valid_until, entry.used), (EntryState::File, 4096, 68, 8));
     // The file is removed, but the counted uses stay.
-    assert!(index.remove_if_sequence(key(1), found.sequence + 1).is_none());
-    assert_eq!(index.remove_if_sequence(key(1), found.sequence).map(|gone| gone.size), Some(4096));
-    assert_eq!(index.peek(key(1)).map(|found| (found.holds, found.uses)), Some((EntryState::Count, 2)));
+    assert!(index.remove_if_sequence(key(1), entry.sequence + 1).is_none());
+    assert_eq!(
+        index.remove_if_sequence(key(1), entry.sequence).map(|removed_entry| removed_entry.size),
+        Some(4096)
+    );
+    assert_eq!(index.peek(key(1)).map(|entry| (entry.holds, entry.uses)), Some((EntryState::Count, 2)));
     assert_eq!((index.len(), index.bytes_on_disk()), (1, 0));
 }
 
@@ -71,7 +74,7 @@ fn replacing_an_entry_updates_the_sums() {
     store(&index, key(1), 4096, 1);
     store(&index, key(1), 512, 2);
     assert_eq!((index.bytes_on_disk(), index.len()), (512, 1));
-    assert_eq!(index.remove(key(1)).map(|gone| gone.size), Some(512));
+    assert_eq!(index.remove(key(1)).map(|removed_entry| removed_entry.size), Some(512));
     assert_eq!((index.bytes_on_disk(), index.len(), index.counts().files), (0, 0, 0));
 }
 
@@ -80,13 +83,13 @@ fn a_claim_holds_its_entry_and_leaves_nothing_behind() {
     let index = index(100);
     let claim = index.claim(key(1), 1);
     assert_eq!(
-        index.lookup(key(1), 1).map(|found| (found.holds, found.claims)),
+        index.lookup(key(1), 1).map(|entry| (entry.holds, entry.claims)),
         Some((EntryState::Count, 1))
     );
-    let mut gone = Vec::new();
-    assert_eq!(index.evict(EvictionTarget::Entries(5), 2, &mut gone), Progress::Done);
+    let mut removed_entries = Vec::new();
+    assert_eq!(index.evict(EvictionTarget::Entries(5), 2, &mut removed_entries), Progress::Done);
     index.remove(key(1));
-    assert_eq!((index.len(), gone.len()), (1, 0));
+    assert_eq!((index.len(), removed_entries.len()), (1, 0));
     drop(claim);
     assert_eq!(index.len(), 0);
     let commit = index.claim(key(1), 1).commit().unwrap();
@@ -108,11 +111,11 @@ fn younger_of_two_fills_wins() {
     let fourth = index.claim(key(1), 1);
     let Err(CommitRefused::Busy(fourth)) = fourth.try_commit() else { panic!("not its turn") };
     second.store(4096, 10, 1).unwrap();
-    assert_eq!(index.peek(key(1)).map(|found| found.sequence), Some(sequence));
+    assert_eq!(index.peek(key(1)).map(|entry| entry.sequence), Some(sequence));
     let sequence = fourth.sequence();
     fourth.try_commit().unwrap().store(4096, 10, 1).unwrap();
     assert_eq!(first.commit().unwrap_err(), ClaimRefused::Older);
-    assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.claims)), Some((sequence, 0)));
+    assert_eq!(index.peek(key(1)).map(|entry| (entry.sequence, entry.claims)), Some((sequence, 0)));
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
     let early = index.claim(key(1), 1);
     let late = index.claim(key(1), 1).commit().unwrap();
     let purged = index.purge(key(1));
-    assert_eq!(purged.gone.map(|gone| gone.size), Some(4096));
+    assert_eq!(purged.removed_entry.map(|removed_entry| removed_entry.size), Some(4096));
     assert_eq!(index.bytes_on_disk(), 0);
     let after = index.claim(key(1), 1);
     // The purge refuses a fill that has not committed yet, and one that is placing its file.
@@ -130,9 +133,9 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
     drop(late.store(4096, 10, 1).unwrap_err());
     assert_eq!(index.bytes_on_disk(), 0);
     after.commit().unwrap().store(512, 10, 1).unwrap();
-    assert!(index.peek(key(1)).is_some_and(|found| found.sequence > purged.sequence));
+    assert!(index.peek(key(1)).is_some_and(|entry| entry.sequence > purged.sequence));
     // A purge of an unknown key leaves no entry.
-    assert!(index.purge(key(2)).gone.is_none());
+    assert!(index.purge(key(2)).removed_entry.is_none());
     assert_eq!(index.len(), 1);
 }
 
@@ -140,8 +143,8 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
 fn file_removal_may_hit_the_successor() {
     let index = index(100);
     store(&index, key(1), 4096, 1);
-    let mut gone = Vec::new();
-    index.evict(EvictionTarget::Entries(1), 1, &mut gone);
+    let mut removed_entries = Vec::new();
+    index.evict(EvictionTarget::Entries(1), 1, &mut removed_entries);
     // No entry has taken the place of the removed one.
     assert!(index.unlinked(key(1)).is_none());
     // A file stored meanwhile may have been removed or not, depending on the order, so its entry goes as well.
@@ -191,18 +194,23 @@ fn the_oldest_go_whatever_their_shard() {
         store(&index, key(number), 1, number);
     }
     assert!(index.lookup(key(0), 500).is_some());
-    let mut gone = Vec::new();
-    assert_eq!(index.evict(EvictionTarget::Bytes(3), 500, &mut gone), Progress::Done);
-    assert_eq!(keys(&gone), [key(1), key(2), key(3)]);
-    gone.clear();
-    assert_eq!(index.expire(600, 595, &mut gone), Progress::Done);
-    assert_eq!(keys(&gone), [key(4), key(5)]);
+    let mut removed_entries = Vec::new();
+    assert_eq!(index.evict(EvictionTarget::Bytes(3), 500, &mut removed_entries), Progress::Done);
+    assert_eq!(keys(&removed_entries), [key(1), key(2), key(3)]);
+    removed_entries.clear();
+    assert_eq!(index.expire(600, 595, &mut removed_entries), Progress::Done);
+    assert_eq!(keys(&removed_entries), [key(4), key(5)]);
     // Entries expire in batches.
-    gone.clear();
-    assert_eq!(index.expire(10_000, 10, &mut gone), Progress::More);
-    assert!(gone.len() <= BATCH_ENTRIES && gone.is_sorted_by_key(|gone| gone.sequence), "{}", gone.len());
-    while index.expire(10_000, 10, &mut gone) == Progress::More {}
-    assert_eq!((gone.len(), index.len(), index.bytes_on_disk()), (495, 0, 0));
+    removed_entries.clear();
+    assert_eq!(index.expire(10_000, 10, &mut removed_entries), Progress::More);
+    assert!(
+        removed_entries.len() <= BATCH_ENTRIES
+            && removed_entries.is_sorted_by_key(|removed_entry| removed_entry.sequence),
+        "{}",
+        removed_entries.len()
+    );
+    while index.expire(10_000, 10, &mut removed_entries) == Progress::More {}
+    assert_eq!((removed_entries.len(), index.len(), index.bytes_on_disk()), (495, 0, 0));
     assert_whole(&index);
 }
 
@@ -212,17 +220,17 @@ fn full_zone_evicts_the_oldest_entry() {
     for number in 0..10 {
         assert!(store(&index, key(number), 1, number).is_none());
     }
-    assert_eq!(store(&index, key(10), 1, 10).map(|gone| gone.key), Some(key(0)));
-    assert_eq!(index.count_use(key(11), 11).pushed_out.map(|gone| gone.key), Some(key(1)));
+    assert_eq!(store(&index, key(10), 1, 10).map(|removed_entry| removed_entry.key), Some(key(0)));
+    assert_eq!(index.count_use(key(11), 11).pushed_out.map(|removed_entry| removed_entry.key), Some(key(1)));
     // The limit is raised, then lowered: no entry is dropped at once.
     index.set_memory_max(20 * ENTRY_SIZE);
     assert!(index.count_use(key(12), 12).pushed_out.is_none());
     index.set_memory_max(5 * ENTRY_SIZE);
     let counts = index.counts();
     assert_eq!((counts.entries, counts.entries_max), (11, 5));
-    let mut gone = Vec::new();
-    assert_eq!(index.evict(EvictionTarget::Entries(6), 12, &mut gone), Progress::Done);
-    assert_eq!((index.len(), gone.len()), (5, 6));
+    let mut removed_entries = Vec::new();
+    assert_eq!(index.evict(EvictionTarget::Entries(6), 12, &mut removed_entries), Progress::Done);
+    assert_eq!((index.len(), removed_entries.len()), (5, 6));
     // Entries that are being filled stay above the limit, and that is no error.
     let claims: Vec<_> = (100..150).map(|number| index.claim(key(number), 13)).collect();
     assert_eq!(index.len(), 55);
@@ -234,19 +242,19 @@ fn full_zone_evicts_the_oldest_entry() {
 fn a_million_entries_take_96_bytes_each() {
     let index = index(2_000_000);
     let count = 1_000_000;
-    let known =
+    let find_known =
         |number| LoadedEntry { key: spread(number), sequence: 1, since: 1, size: 512, valid_until: 0 };
     for number in 0..count {
-        index.load(&known(number), 1);
+        index.load(&find_known(number), 1);
     }
     assert_eq!((index.len(), index.bytes_on_disk()), (u64::from(count), 512 * u64::from(count)));
     let per_entry = index.memory() as f64 / f64::from(count);
     println!("{per_entry:.2} bytes of memory per entry");
     assert!(per_entry <= ENTRY_SIZE as f64, "{per_entry}");
     // Memory of removed entries is released, except for a piece or two for each shard and kind.
-    let mut gone = Vec::new();
-    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut gone) == Progress::More {
-        gone.clear();
+    let mut removed_entries = Vec::new();
+    while index.evict(EvictionTarget::Entries(u64::MAX), 1, &mut removed_entries) == Progress::More {
+        removed_entries.clear();
     }
     assert_eq!((index.len(), index.bytes_on_disk()), (0, 0));
     assert!(index.memory() < 2_000_000, "{}", index.memory());
@@ -276,21 +284,21 @@ fn scan_finds_remaining_entries_during_removals() {
         store(&index, key(number), 1, 1);
     }
     let mut cursor = ScanCursor::default();
-    let mut seen = Vec::new();
+    let mut entries = Vec::new();
     let mut number = 0;
-    while index.scan(&mut cursor, &mut seen) == Progress::More {
+    while index.scan(&mut cursor, &mut entries) == Progress::More {
         // Some keys with even numbers are removed, and new ones are stored.
         index.remove(key(number * 2));
         store(&index, key(10_000 + number), 1, 1);
         number += 1;
     }
-    let found: std::collections::HashSet<_> = seen.iter().map(|seen| seen.key).collect();
-    assert!((0..2500).all(|number| found.contains(&key(number * 2 + 1))));
-    assert!(number > 100 && seen.len() < 8000);
+    let keys: std::collections::HashSet<_> = entries.iter().map(|entry| entry.key).collect();
+    assert!((0..2500).all(|number| keys.contains(&key(number * 2 + 1))));
+    assert!(number > 100 && entries.len() < 8000);
     // The scan begins again.
-    seen.clear();
-    while index.scan(&mut cursor, &mut seen) == Progress::More {}
-    assert_eq!(seen.len() as u64, index.len());
+    entries.clear();
+    while index.scan(&mut cursor, &mut entries) == Progress::More {}
+    assert_eq!(entries.len() as u64, index.len());
 }
 
 #[test]
@@ -302,14 +310,14 @@ fn sweep_reports_purges_that_still_apply() {
     let latest = index.sequence.next();
     let sweep = || {
         let mut cursor = index.sweep(latest);
-        let mut seen = Vec::new();
-        while index.scan(&mut cursor, &mut seen) == Progress::More {}
-        seen.iter().filter_map(ScannedEntry::alive_since).min()
+        let mut entries = Vec::new();
+        while index.scan(&mut cursor, &mut entries) == Progress::More {}
+        entries.iter().filter_map(ScannedEntry::alive_since).min()
     };
     assert_eq!(sweep(), Some(stored));
     index.confirm(key(1), stored, latest);
     index.confirm(key(1), stored + 1, latest + 10);
-    assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.checked)), Some((stored, latest)));
+    assert_eq!(index.peek(key(1)).map(|entry| (entry.sequence, entry.checked)), Some((stored, latest)));
     assert_eq!(sweep(), Some(claim.sequence()));
     // After the sweep no older fill is accepted.
     assert_eq!(claim.variant(key(3), 1).unwrap_err(), ClaimRefused::Swept);
@@ -321,16 +329,19 @@ fn sweep_reports_purges_that_still_apply() {
 #[test]
 fn loaded_entries_count_as_older_than_known_ones() {
     let index = index(100);
-    let known = LoadedEntry { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
-    assert!(matches!(index.load(&known, 3), LoadOutcome::Added(None)));
-    let found = index.peek(key(1)).unwrap();
-    assert_eq!((found.sequence, found.checked, found.since, found.valid_until), (7, 7, 5, 90));
-    assert!(matches!(index.load(&LoadedEntry { size: 1024, ..known }, 3), LoadOutcome::Known));
+    let entry = LoadedEntry { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
+    assert!(matches!(index.load(&entry, 3), LoadOutcome::Added(None)));
+    let index_entry = index.peek(key(1)).unwrap();
+    assert_eq!(
+        (index_entry.sequence, index_entry.checked, index_entry.since, index_entry.valid_until),
+        (7, 7, 5, 90)
+    );
+    assert!(matches!(index.load(&LoadedEntry { size: 1024, ..entry }, 3), LoadOutcome::Known));
     // A file is added to an entry whose uses were counted, but not to one that is being filled.
     index.count_use(key(2), 3);
-    assert!(matches!(index.load(&LoadedEntry { key: key(2), ..known }, 3), LoadOutcome::Added(None)));
+    assert!(matches!(index.load(&LoadedEntry { key: key(2), ..entry }, 3), LoadOutcome::Added(None)));
     let commit = index.claim(key(3), 3).commit().unwrap();
-    assert!(matches!(index.load(&LoadedEntry { key: key(3), ..known }, 3), LoadOutcome::Known));
+    assert!(matches!(index.load(&LoadedEntry { key: key(3), ..entry }, 3), LoadOutcome::Known));
     commit.store(512, 9, 3).unwrap();
     assert_eq!((index.bytes_on_disk(), index.counts().files), (3 * 512, 3));
 }

@@ -35,10 +35,10 @@ pub(super) fn belongs_to_hop<'a>(
     connection: impl IntoIterator<Item = &'a [u8]>,
     also_proxies: bool,
 ) -> bool {
-    let known = Known::find(name);
-    known.is_some_and(hop::is_hop_by_hop)
+    let known_name = Known::find(name);
+    known_name.is_some_and(hop::is_hop_by_hop)
         || also_proxies
-            && (known == Some(Known::ProxyAuthorization)
+            && (known_name == Some(Known::ProxyAuthorization)
                 || OF_PROXIES.iter().any(|one| one.eq_ignore_ascii_case(name)))
         || hop::is_named(connection, name)
 }

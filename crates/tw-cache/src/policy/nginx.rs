@@ -87,7 +87,7 @@ impl State {
             targeted = rules.targeted.iter().find_map(|name| Some((name, targeted::read(fields, name)?)));
         }
         let control_fields = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
-        if targeted.is_none() && !control_fields.iter().any(|&known| fields.has(known)) {
+        if targeted.is_none() && !control_fields.iter().any(|&known_name| fields.has(known_name)) {
             return;
         }
         let is_targeted = targeted.is_some();

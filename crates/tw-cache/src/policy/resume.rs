@@ -36,13 +36,13 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
     if status != 200 {
         return None;
     }
-    let found = validators(status, fields);
+    let found_validators = validators(status, fields);
     if let Some(etag) = fields.get_known(Known::ETag) {
-        found.etag?;
+        found_validators.etag?;
         return etag.starts_with(b"\"").then(|| fields.share(b"ETag")).flatten();
     }
     let date = fields.get_known(Known::Date).and_then(date::parse)?;
-    let is_strong = date >= found.last_modified?.saturating_add(STRONG_AFTER);
+    let is_strong = date >= found_validators.last_modified?.saturating_add(STRONG_AFTER);
     is_strong.then(|| fields.share(b"Last-Modified")).flatten()
 }
 
@@ -50,7 +50,7 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
 /// that range, or a 200, with the same validator and coding. `None` if it does not.
 #[must_use]
 pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fields) -> Option<Resumption> {
-    let is_same = |known: Known| before.get_known(known) == after.get_known(known);
+    let is_same = |name: Known| before.get_known(name) == after.get_known(name);
     let has_validator = before.has(Known::ETag) || before.has(Known::LastModified);
     if !has_validator || !is_same(Known::ETag) || !is_same(Known::ContentEncoding) {
         return None;
@@ -62,8 +62,8 @@ pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fi
         return None;
     }
     let length = |said: Option<u64>| match (missing.length, said) {
-        (Some(known), Some(said)) if known != said => None,
-        (known, said) => Some(known.or(said)),
+        (Some(known_value), Some(said)) if known_value != said => None,
+        (known_value, said) => Some(known_value.or(said)),
     };
     match status {
         200 => {
@@ -72,9 +72,9 @@ pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fi
         }
         206 => {
             let said = after.get_known(Known::ContentRange).and_then(ContentRange::parse)?;
-            let wanted = ByteRange { start: missing.from, end: u64::MAX };
+            let byte_range = ByteRange { start: missing.from, end: u64::MAX };
             let length = length(said.length)?;
-            (said.is_all_of(wanted) && missing.from < said.range.end)
+            (said.is_all_of(byte_range) && missing.from < said.range.end)
                 .then_some(Resumption { begins_at: missing.from, length })
         }
         _ => None,
@@ -108,8 +108,8 @@ mod tests {
             (&[MODIFIED, "Date: Sun, 06 Nov 1994 08:49:38 GMT"], Some("Sun, 06 Nov 1994 08:49:37 GMT")),
             (&[], None),
         ] {
-            let found = strong_validator(200, &fields(lines));
-            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{lines:?}");
+            let bytes = strong_validator(200, &fields(lines));
+            assert_eq!(bytes.as_deref(), expected.map(str::as_bytes), "{lines:?}");
         }
         assert_eq!(strong_validator(206, &fields(&["ETag: \"a\""])), None);
     }

@@ -111,14 +111,14 @@ fn by_nginx(stored: &Lifetime, now: i64) -> Reuse {
 }
 
 fn by_rfc9111(stored: &Lifetime, directives: &CacheControl<'_>, now: i64) -> Reuse {
-    let found = ignoring_cost(stored, directives, now);
-    let needs_origin = match found {
+    let reuse = ignoring_cost(stored, directives, now);
+    let needs_origin = match reuse {
         Reuse::Fresh { .. } | Reuse::Accepted { .. } | Reuse::Unsatisfiable => false,
         Reuse::Stale { while_revalidate, .. } => while_revalidate != Window::Open,
         Reuse::Validate { .. } => true,
     };
     // Section 5.2.1.7.
-    if needs_origin && directives.has(Directives::ONLY_IF_CACHED) { Reuse::Unsatisfiable } else { found }
+    if needs_origin && directives.has(Directives::ONLY_IF_CACHED) { Reuse::Unsatisfiable } else { reuse }
 }
 
 fn ignoring_cost(stored: &Lifetime, directives: &CacheControl<'_>, now: i64) -> Reuse {

@@ -225,8 +225,8 @@ fn bounded(seconds: i64) -> u32 {
 }
 
 /// Section 4.2: a time in another zone than GMT is none.
-fn time(fields: &Fields, known: Known) -> Option<i64> {
-    date::parse_gmt(fields.get_known(known)?)
+fn time(fields: &Fields, name: Known) -> Option<i64> {
+    date::parse_gmt(fields.get_known(name)?)
 }
 
 /// Section 5.1: of several values the first counts, and one that is no number does not.

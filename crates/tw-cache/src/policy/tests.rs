@@ -47,8 +47,8 @@ fn validators_are_those_of_content() {
     let long = format!("ETag: \"{}\"", "a".repeat(1024));
     let got = |status, lines: Lines<'_>| {
         let fields = fields(lines);
-        let found = validators(status, &fields);
-        (found.etag.map(<[u8]>::len), found.last_modified)
+        let found_validators = validators(status, &fields);
+        (found_validators.etag.map(<[u8]>::len), found_validators.last_modified)
     };
     let lines = ["ETag: W/\"a\"", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT"];
     assert_eq!(got(200, &lines), (Some(5), Some(NOW)));

@@ -43,10 +43,10 @@ impl Sequence {
         self.last.fetch_max(last, SeqCst);
     }
 
-    /// The number to take for a file that was found with `written` in it. One from the future, which was written
+    /// The number to take for a file that was found with `sequence` in it. One from the future, which was written
     /// while a clock was ahead, counts as the oldest there is: every purge that is known concerns it.
-    pub fn admit(&self, written: u64) -> u64 {
-        if written > self.start { 0 } else { written }
+    pub fn admit(&self, sequence: u64) -> u64 {
+        if sequence > self.start { 0 } else { sequence }
     }
 }
 

@@ -193,11 +193,11 @@ fn obsolete_purges_are_forgotten() {
 fn entry_found_before_its_purge_was_forgotten_is_purged() {
     let purges = Purges::new(1000);
     // A request finds this entry, and waits for the disk that has its file.
-    let found = purges.sequence().next();
+    let found_value = purges.sequence().next();
     let purge = purges.purge_prefix(b"/a", Purge::Hard);
     // A sweep removes it meanwhile, and no purge needs to be remembered.
     purges.forget(purge);
-    assert_eq!(purges.verdict(found, &subject("/a/1", &[])), Verdict::Purged(Purge::Hard));
+    assert_eq!(purges.verdict(found_value, &subject("/a/1", &[])), Verdict::Purged(Purge::Hard));
     let later = purges.sequence().next();
     assert_eq!(purges.verdict(later, &subject("/a/1", &[])), Verdict::Kept(later));
 }
@@ -323,15 +323,15 @@ fn forgotten_purges_are_told_to_directories_that_were_missing() {
     let purged = purges.purge_prefix(b"/a", Purge::Hard);
     purges.forget(purged);
     assert_eq!(purges.counts(), [0, 0, 0]);
-    let known = Purges::new(2000);
+    let known_purges = Purges::new(2000);
     let missing = Purges::new(2000);
-    let facts = known.absorb(&purges.encode_shared()).unwrap();
+    let facts = known_purges.absorb(&purges.encode_shared()).unwrap();
     assert!(facts.dropped >= purged && facts.dropped <= facts.last, "{facts:?}");
-    assert_eq!(known.dropped(), facts.dropped);
+    assert_eq!(known_purges.dropped(), facts.dropped);
     // The file that was written before the purge does not contain it.
     assert!(missing.absorb(&before).unwrap().last < facts.dropped);
     // Entries of this directory were kept, whatever was forgotten before.
-    assert_eq!(verdict(&known, purged - 1, "/b"), None);
+    assert_eq!(verdict(&known_purges, purged - 1, "/b"), None);
     // The file of a cache with one directory does not have what was forgotten.
     let facts = missing.absorb(&purges.encode()).unwrap();
     assert_eq!(facts.dropped, facts.last);

@@ -130,10 +130,10 @@ fn file_has_owners_and_order() {
     other.add(key(200), 1024, a, 4 * 512);
     other.adopt(QuotaTable::restore(rows));
     assert_eq!(other.used(a), 251 * 512);
-    let gone = excess(&mut other);
-    assert_eq!((gone.len(), gone[0]), (247, key(100)));
+    let keys = excess(&mut other);
+    assert_eq!((keys.len(), keys[0]), (247, key(100)));
     // The newest are left.
-    assert!([48, 49, 200].iter().all(|number| !gone.contains(&key(*number))));
+    assert!([48, 49, 200].iter().all(|number| !keys.contains(&key(*number))));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn random_changes_agree_with_a_plain_list() {
         let owner = next(4);
         let size = 512 * (1 + next(8));
         let number = QuotaOwner::of(&owner.to_le_bytes());
-        list.retain(|known| known.0 != key);
+        list.retain(|candidate| candidate.0 != key);
         if next(3) == 0 {
             table.forget(key);
             continue;
@@ -158,10 +158,10 @@ fn random_changes_agree_with_a_plain_list() {
         table.add(key, size, number, 40 * 512);
         list.push((key, owner, size));
         let used = |list: &[(Key, u64, u64)]| -> u64 {
-            list.iter().filter(|known| known.1 == owner).map(|known| known.2).sum()
+            list.iter().filter(|candidate| candidate.1 == owner).map(|candidate| candidate.2).sum()
         };
         while used(&list) > 40 * 512 {
-            let oldest = list.iter().position(|known| known.1 == owner).unwrap();
+            let oldest = list.iter().position(|candidate| candidate.1 == owner).unwrap();
             assert_eq!(table.next_excess(), Some(list.remove(oldest).0));
         }
         assert_eq!(table.next_excess(), None);

@@ -113,14 +113,15 @@ impl Superblock {
         if checksum(content) != sum {
             return Err(SegmentError::Checksum);
         }
-        let found = (|| Some(Self { uuid: rest.array()?, slot_size: rest.u64()?, slots: rest.u32()? }))()
-            .ok_or(SegmentError::Short)?;
-        let is_valid = found.slot_size > 0
-            && found.slot_size.is_multiple_of(BLOCK_SIZE)
-            && found.slot_size <= SEGMENT_SIZE_MAX
-            && (SLOTS_MIN..=crate::SEGMENTS_MAX / 2).contains(&found.slots);
-        let fits = is_valid && found.offset(found.slots) <= size;
-        if fits { Ok(found) } else { Err(SegmentError::Invalid) }
+        let superblock =
+            (|| Some(Self { uuid: rest.array()?, slot_size: rest.u64()?, slots: rest.u32()? }))()
+                .ok_or(SegmentError::Short)?;
+        let is_valid = superblock.slot_size > 0
+            && superblock.slot_size.is_multiple_of(BLOCK_SIZE)
+            && superblock.slot_size <= SEGMENT_SIZE_MAX
+            && (SLOTS_MIN..=crate::SEGMENTS_MAX / 2).contains(&superblock.slots);
+        let fits = is_valid && superblock.offset(superblock.slots) <= size;
+        if fits { Ok(superblock) } else { Err(SegmentError::Invalid) }
     }
 
     /// Number of the slot of a segment.
@@ -147,7 +148,7 @@ impl DeviceContent {
     #[must_use]
     pub fn of(first: &[u8], size: u64) -> Self {
         match Superblock::decode(first, size) {
-            Ok(found) => return Self::Segments(found),
+            Ok(superblock) => return Self::Segments(superblock),
             Err(SegmentError::Magic | SegmentError::Short) => {}
             Err(why) => return Self::Damaged(why),
         }

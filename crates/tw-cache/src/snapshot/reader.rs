@@ -177,8 +177,8 @@ impl SnapshotReader {
 
     /// Takes a block of the table. Without it no run is found, so that the rest is not read.
     fn take_table(&mut self, number: u32, block: &[u8]) {
-        let left = self.header.runs as usize - self.starts.len();
-        let expected = left.min(STARTS_PER_BLOCK);
+        let remaining = self.header.runs as usize - self.starts.len();
+        let expected = remaining.min(STARTS_PER_BLOCK);
         let starts = decode_table(block, number, &self.header).filter(|starts| starts.len() == expected);
         let is_in_order = |starts: &Vec<u32>| {
             let mut all = self.starts.last().into_iter().chain(starts);

@@ -104,13 +104,13 @@ fn restored_index_evicts_in_the_same_order() {
         assert_eq!(after.restore(entry, NOW + 3600), RestoreOutcome::Known);
     }
     assert_eq!((after.len(), after.bytes_on_disk()), (2000, before.bytes_on_disk()));
-    assert_eq!(after.peek(key(1999)).map(|found| found.used), Some(NOW + 3599));
+    assert_eq!(after.peek(key(1999)).map(|index_entry| index_entry.used), Some(NOW + 3599));
     let evicted = |index: &Index, now| {
-        let mut gone = Vec::new();
-        while index.evict(EvictionTarget::Entries(100), now, &mut gone) == Progress::More && gone.len() < 1000
-        {
-        }
-        gone.into_iter().map(|gone| gone.key).collect::<Vec<_>>()
+        let mut removed_entries = Vec::new();
+        while index.evict(EvictionTarget::Entries(100), now, &mut removed_entries) == Progress::More
+            && removed_entries.len() < 1000
+        {}
+        removed_entries.into_iter().map(|removed_entry| removed_entry.key).collect::<Vec<_>>()
     };
     assert_eq!(evicted(&before, NOW + 1), evicted(&after, NOW + 3601));
     assert!(before.peek(key(7)).is_some() && after.peek(key(7)).is_some());
@@ -122,10 +122,10 @@ fn inactive_time_goes_on_where_it_stood() {
     let after = index(200, EvictionPolicy::Lru);
     let later = NOW + 100_000;
     entries.iter().for_each(|entry| assert_eq!(after.restore(entry, later), RestoreOutcome::Added));
-    let mut gone = Vec::new();
-    while after.expire(later, 61, &mut gone) == Progress::More {}
+    let mut removed_entries = Vec::new();
+    while after.expire(later, 61, &mut removed_entries) == Progress::More {}
     // Numbers 0 to 39 were used 61 seconds before the snapshot, or earlier.
-    assert_eq!((gone.len(), after.len()), (40, 60));
+    assert_eq!((removed_entries.len(), after.len()), (40, 60));
 }
 
 #[test]
@@ -140,10 +140,12 @@ fn entries_of_requests_are_younger_than_restored_ones() {
         assert_eq!(after.restore(entry, NOW), expected);
     }
     assert_eq!(after.counts().files, 51);
-    let mut gone = Vec::new();
-    while after.evict(EvictionTarget::Entries(48), NOW, &mut gone) == Progress::More && gone.len() < 48 {}
-    let left: Vec<u32> = (0..50).chain([1000]).filter(|n| after.peek(key(*n)).is_some()).collect();
-    assert_eq!(left, [30, 31, 1000]);
+    let mut removed_entries = Vec::new();
+    while after.evict(EvictionTarget::Entries(48), NOW, &mut removed_entries) == Progress::More
+        && removed_entries.len() < 48
+    {}
+    let rest: Vec<u32> = (0..50).chain([1000]).filter(|n| after.peek(key(*n)).is_some()).collect();
+    assert_eq!(rest, [30, 31, 1000]);
 }
 
 #[test]
@@ -162,8 +164,10 @@ fn main_queue_of_s3fifo_is_restored() {
         before.lookup(key(number), NOW);
         before.lookup(key(number), NOW);
     }
-    let mut gone = Vec::new();
-    while before.evict(EvictionTarget::Entries(50), NOW, &mut gone) == Progress::More && gone.len() < 50 {}
+    let mut removed_entries = Vec::new();
+    while before.evict(EvictionTarget::Entries(50), NOW, &mut removed_entries) == Progress::More
+        && removed_entries.len() < 50
+    {}
     let (entries, _) = read(&write(&before, NOW)).unwrap();
     let main = entries.iter().filter(|entry| entry.is_main).count();
     assert!(main > 0 && main < entries.len(), "{main}");
@@ -182,8 +186,8 @@ fn files_that_were_not_seen_are_reported() {
     let after = index(200, EvictionPolicy::Lru);
     entries.iter().for_each(|entry| assert_eq!(after.restore(entry, NOW), RestoreOutcome::Added));
     for number in 0..97 {
-        let seen = LoadedEntry { key: key(number), sequence: 0, since: 0, size: 512, valid_until: 0 };
-        assert!(matches!(after.load(&seen, NOW), crate::LoadOutcome::Known));
+        let loaded_entry = LoadedEntry { key: key(number), sequence: 0, since: 0, size: 512, valid_until: 0 };
+        assert!(matches!(after.load(&loaded_entry, NOW), crate::LoadOutcome::Known));
     }
     // A fill puts another file there.
     store(&after, 98, NOW);
@@ -195,7 +199,7 @@ fn files_that_were_not_seen_are_reported() {
     let mut expected = [key(97), key(99)];
     expected.sort();
     assert_eq!(keys, expected);
-    assert_eq!(after.peek(key(5)).map(|found| found.size), Some(512));
+    assert_eq!(after.peek(key(5)).map(|index_entry| index_entry.size), Some(512));
     for entry in unseen {
         after.remove_missing(entry.key, entry.sequence);
     }
@@ -207,10 +211,10 @@ fn restored_entry_has_no_bound_for_variants_until_it_is_stored() {
     let (entries, _) = read(&write(&filled(1, EvictionPolicy::Lru), NOW)).unwrap();
     let after = index(10, EvictionPolicy::Lru);
     assert_eq!(after.restore(&entries[0], NOW), RestoreOutcome::Added);
-    assert_eq!(after.peek(key(0)).map(|found| (found.sequence, found.since)), Some((0, 0)));
+    assert_eq!(after.peek(key(0)).map(|entry| (entry.sequence, entry.since)), Some((0, 0)));
     store(&after, 0, NOW);
-    let found = after.peek(key(0)).unwrap();
-    assert!(found.sequence > 0 && found.since == found.sequence);
+    let entry = after.peek(key(0)).unwrap();
+    assert!(entry.sequence > 0 && entry.since == entry.sequence);
 }
 
 #[test]
@@ -230,8 +234,8 @@ fn damaged_block_costs_its_own_entries() {
         let least = if is_table { 0 } else { all.len() - ROWS_PER_BLOCK };
         assert!(entries.len() >= least && entries.len() < all.len(), "block {block}: {}", entries.len());
         // The remaining entries are among those written, in the same order.
-        let mut left = all.iter();
-        assert!(entries.iter().all(|entry| left.any(|other| other == entry)));
+        let mut snapshot_entries = all.iter();
+        assert!(entries.iter().all(|entry| snapshot_entries.any(|other| other == entry)));
     }
     let mut damaged = file.clone();
     damaged[30] ^= 1;

@@ -1,7 +1,7 @@
 //! Dynamic modules: what `load_module` of nginx names, and whether it is built in here.
 
 use super::foreign::hint_for_module;
-use super::known;
+use super::nginx_directives;
 use crate::context::{STREAM, STREAM_SERVER, STREAM_UPSTREAM};
 use crate::directive::DirectiveInfo;
 use crate::error::{ConfError, Level};
@@ -46,7 +46,9 @@ pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
     match OF_OTHERS.iter().find(|(theirs, _)| *theirs == module) {
         Some((_, directive)) => has(directive, u32::MAX),
         None if module == "ngx_stream_module" => supported.iter().any(|info| info.contexts & STREAMS != 0),
-        None => known().any(|known| known.module == module && has(known.name, known.contexts)),
+        None => nginx_directives().any(|nginx_directive| {
+            nginx_directive.module == module && has(nginx_directive.name, nginx_directive.contexts)
+        }),
     }
 }
 

@@ -33,18 +33,18 @@ tw_base::limits! {
 pub async fn acquire_shared(
     connections: &Rc<UpstreamConnections>,
     owner: &PoolKey,
-    wanted: StreamParams<'_>,
+    params: StreamParams<'_>,
     pools: impl Fn() -> TlsPools,
 ) -> Result<Rc<UpstreamStream>, AttemptFailure> {
-    let timeout = wanted.timeout;
+    let timeout = params.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     for _ in 0..OFFERS_MAX {
-        let permit = match connections.h2_pool.take(owner, &wanted) {
+        let permit = match connections.h2_pool.take(owner, &params) {
             Some(permit) => permit,
             None => {
                 let secured = owner.secured.clone().map(|secured| (secured, pools()));
-                let connection = new_connection(&wanted, secured.is_some());
+                let connection = new_connection(&params, secured.is_some());
                 connections.h2_pool.add(owner, connection.clone());
                 spawn_connection(connections, connection, ConnectParams { timeout, secured })
             }
@@ -64,13 +64,13 @@ pub async fn acquire_shared(
 /// As [`acquire_shared`].
 pub async fn open_dedicated(
     connections: &Rc<UpstreamConnections>,
-    wanted: StreamParams<'_>,
+    params: StreamParams<'_>,
     secured: Option<(UpstreamTls, TlsPools)>,
 ) -> Result<Rc<UpstreamStream>, AttemptFailure> {
-    let timeout = wanted.timeout;
+    let timeout = params.timeout;
     let mut deadline = Deadline::new();
     deadline.set(timeout);
-    let connection = new_connection(&wanted, secured.is_some());
+    let connection = new_connection(&params, secured.is_some());
     // No other request can find this connection, which ends with its stream.
     connection.retire();
     let permit = spawn_connection(connections, connection, ConnectParams { timeout, secured });
@@ -79,14 +79,14 @@ pub async fn open_dedicated(
 }
 
 /// Creates a connection that is not opened yet.
-fn new_connection(wanted: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connection> {
+fn new_connection(params: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connection> {
     Rc::new(H2Connection {
-        peer: wanted.peer.id(),
-        to: wanted.to.clone(),
-        options: wanted.options.clone(),
-        list_size: u32::try_from(wanted.head_size).unwrap_or(u32::MAX),
+        peer: params.peer.id(),
+        to: params.to.clone(),
+        options: params.options.clone(),
+        list_size: u32::try_from(params.head_size).unwrap_or(u32::MAX),
         is_secured,
-        keepalive: wanted.keepalive,
+        keepalive: params.keepalive,
         state: RefCell::new(ConnectionState::Opening),
         fate: Availability::Useful.into(),
         permits: 0.into(),

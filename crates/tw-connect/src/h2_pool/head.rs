@@ -32,7 +32,7 @@ impl<'a> RequestText<'a> {
         }
         let path = path(target).ok_or_else(|| unsayable("URI"))?;
         let mut authority = &b""[..];
-        for (name, value, known) in fields(lines) {
+        for (name, value, known_name) in fields(lines) {
             if !is_token(name) {
                 return Err(unsayable("name of a header"));
             }
@@ -40,7 +40,7 @@ impl<'a> RequestText<'a> {
                 return Err(unsayable("value of a header"));
             }
             // DIFF(nginx): a host that was set is one like any other.
-            if known == Some(Known::Host) {
+            if known_name == Some(Known::Host) {
                 authority = value;
             }
         }
@@ -57,8 +57,8 @@ impl<'a> RequestText<'a> {
         list.push(b":scheme", self.scheme);
         list.push(b":path", &self.path);
         list.push(b":authority", self.authority);
-        for (name, value, known) in fields(self.lines) {
-            if goes_on(known, value) {
+        for (name, value, known_name) in fields(self.lines) {
+            if goes_on(known_name, value) {
                 list.push(name, value);
             }
         }
@@ -82,12 +82,12 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<Known>)> {
 }
 
 /// Returns true if a field is sent in HTTP/2: not one about the connection, nor `Host`, which becomes `:authority`.
-fn goes_on(known: Option<Known>, value: &[u8]) -> bool {
-    match known {
+fn goes_on(name: Option<Known>, value: &[u8]) -> bool {
+    match name {
         Some(Known::Host) => false,
         // `TE: trailers` is the only connection-specific field that HTTP/2 allows (RFC 9113 section 8.2.2).
         Some(Known::Te) => value.eq_ignore_ascii_case(b"trailers"),
-        Some(known) => !hop::is_hop_by_hop(known),
+        Some(name) => !hop::is_hop_by_hop(name),
         None => true,
     }
 }

@@ -38,14 +38,14 @@ pub struct StreamParams<'a> {
 
 impl H2Pool {
     /// Leases a permit of the busiest connection that has one free.
-    pub(super) fn take(&self, owner: &PoolKey, wanted: &StreamParams<'_>) -> Option<StreamPermit> {
+    pub(super) fn take(&self, owner: &PoolKey, params: &StreamParams<'_>) -> Option<StreamPermit> {
         let mut of = self.of.borrow_mut();
         let h2_pool = of.get_mut(owner)?;
         let may_serve = |connection: &&Rc<H2Connection>| {
-            connection.peer == wanted.peer.id()
-                && connection.to == *wanted.to
-                && connection.options == wanted.options
-                && connection.list_size as usize == wanted.head_size
+            connection.peer == params.peer.id()
+                && connection.to == *params.to
+                && connection.options == params.options
+                && connection.list_size as usize == params.head_size
                 && connection.permits.get() < connection.capacity()
         };
         let best = h2_pool.iter().filter(may_serve).max_by_key(|connection| connection.permits.get())?;

@@ -44,8 +44,8 @@ pub fn named<P: ConnectingProtocol>(
             None => error,
         }
     })?;
-    let written = server::host_and_port(text);
-    if let Some((host, port)) = written.filter(|(host, _)| block.groups.find(host).is_some()) {
+    let host_and_port = server::host_and_port(text);
+    if let Some((host, port)) = host_and_port.filter(|(host, _)| block.groups.find(host).is_some()) {
         return Err(refused(format!("upstream \"{host}\" may not have port {port}")));
     }
     // A host is another server with every port that a scheme has.

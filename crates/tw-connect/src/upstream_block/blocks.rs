@@ -25,19 +25,19 @@ pub struct WrittenUpstream {
     pub span: Span,
 }
 
-/// Reads the name of an `upstream` block in `context`. `known` are the names of those before it.
+/// Reads the name of an `upstream` block in `context`. `known_names` are the names of those before it.
 ///
 /// # Errors
 /// A name that is there twice, in nginx's words.
 pub fn read_name<'a>(
     node: &Node,
     context: Contexts,
-    mut known: impl Iterator<Item = &'a str>,
+    mut known_names: impl Iterator<Item = &'a str>,
     loader: &Loader<'_>,
 ) -> Result<Arc<str>, ConfError> {
     loader.check_block(node, context)?;
     let name: Arc<str> = node.arg(0)?.lossy().into();
-    match known.any(|known| known.eq_ignore_ascii_case(&name)) {
+    match known_names.any(|candidate| candidate.eq_ignore_ascii_case(&name)) {
         true => Err(node.fail(format!("duplicate upstream \"{name}\""))),
         false => Ok(name),
     }

@@ -280,7 +280,8 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
             }
         };
         let names = UpstreamNames::default();
-        let sticky = raw.sticky.take().map(|written| P::resolve_sticky(written, &name, cx)).transpose()?;
+        let sticky =
+            raw.sticky.take().map(|raw_sticky| P::resolve_sticky(raw_sticky, &name, cx)).transpose()?;
         let queue = raw.queue.take();
         if let Some(word) = raw.zone.take().flatten() {
             share_health(shared_name::<P>(&name), peers.clone(), &word, cx)?;

@@ -52,9 +52,9 @@ pub fn place(text: &str, usual: Option<u16>) -> Result<ServerAddress, String> {
 
 /// Hint about an address that is refused, if it is clear what is meant. `schemes` are those that may stand in front of it: the plain one
 /// first, then that of TLS. `usual` is the port of an address without one.
-pub fn hint(written: &str, schemes: &[&str], usual: Option<u16>) -> Option<String> {
+pub fn hint(text: &str, schemes: &[&str], usual: Option<u16>) -> Option<String> {
     const SECURED: [&str; 4] = ["https", "grpcs", "suwsgi", "wss"];
-    if let Some((scheme, rest)) = written.split_once("://") {
+    if let Some((scheme, rest)) = text.split_once("://") {
         let address = without_path(rest);
         let needs_port = match place(address, usual) {
             Ok(_) => "",
@@ -68,15 +68,15 @@ pub fn hint(written: &str, schemes: &[&str], usual: Option<u16>) -> Option<Strin
         };
         return Some(format!("did you mean \"{}{address}\"? {rule}", own.unwrap_or(&"")));
     }
-    if written.starts_with('/') {
-        return Some(format!("did you mean \"unix:{written}\"?"));
+    if text.starts_with('/') {
+        return Some(format!("did you mean \"unix:{text}\"?"));
     }
-    if let Some(hint) = in_brackets(written) {
+    if let Some(hint) = in_brackets(text) {
         return Some(hint);
     }
-    let address = without_path(written);
+    let address = without_path(text);
     match place(address, usual) {
-        Ok(_) if address.len() < written.len() => {
+        Ok(_) if address.len() < text.len() => {
             Some(format!("did you mean \"{address}\"? An address has no path here"))
         }
         Err(error) if error == "no port" => Some(format!("a port is needed: {address}:9000, for example")),
@@ -224,12 +224,12 @@ pub fn read(node: &Node, usual: Option<u16>) -> Result<Server, ConfError> {
 
 /// The server as it is written, without the name of the directive: `10.0.0.1:81 weight=2 backup`.
 pub fn text(server: &Server) -> String {
-    let words = written(server).args;
+    let words = server_directive(server).args;
     words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// The directive that reads as this server, with what is not as by default.
-pub(crate) fn written(server: &Server) -> Node {
+pub(crate) fn server_directive(server: &Server) -> Node {
     let (usual, params) = (PeerParams::default(), &server.params);
     let mut words = vec![server.name.as_bytes().to_vec()];
     let mut add = |is_said: bool, word: String| {
@@ -296,7 +296,7 @@ mod tests {
         ] {
             let server = read_line(line);
             let mut out = Vec::new();
-            write_nodes(&[written(&server)], &mut out);
+            write_nodes(&[server_directive(&server)], &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), line);
         }
     }
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn refused_addresses_have_hints() {
         let (grpc, none): (&[&str], &[&str]) = (&["grpc://", "grpcs://"], &[]);
-        for (written, schemes, usual, expected) in [
+        for (text, schemes, usual, expected) in [
             (
                 "http://127.0.0.1:9000/x",
                 none,
@@ -324,10 +324,10 @@ mod tests {
             ("::1", none, None, "did you mean \"[::1]\"?"),
             ("fe80::1:80", none, Some(80), "did you mean \"[fe80::1]:80\"?"),
         ] {
-            assert_eq!(hint(written, schemes, usual).unwrap_or_default(), expected, "{written}");
+            assert_eq!(hint(text, schemes, usual).unwrap_or_default(), expected, "{text}");
         }
-        for written in ["a:80x", "http://", "http://a:b", ""] {
-            assert_eq!(hint(written, none, None), None, "{written}");
+        for text in ["a:80x", "http://", "http://a:b", ""] {
+            assert_eq!(hint(text, none, None), None, "{text}");
         }
     }
 

@@ -104,7 +104,7 @@ fn parse(path: &CStr, text: &[u8], usual: Option<u16>) -> Result<Vec<Server>, Co
 fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
-        write_nodes(&[server::written(server)], &mut text);
+        write_nodes(&[server::server_directive(server)], &mut text);
     }
     text
 }

@@ -11,7 +11,7 @@ pub(super) fn undone_changes(old: &Group, servers: &[Server]) -> Vec<String> {
     let named = |name: &str| servers.iter().find(|server| *server.name == *name);
     let mut undone = Vec::new();
     for (id, now) in current {
-        let before = configured.iter().find(|(known, _)| known == id);
+        let before = configured.iter().find(|(server_id, _)| server_id == id);
         match (before, named(&now.name)) {
             (None, None) => undone.push(format!("added \"{}\"", server::text(now))),
             (Some((_, before)), Some(new)) if before.params != now.params && new.params != now.params => {
@@ -26,7 +26,7 @@ pub(super) fn undone_changes(old: &Group, servers: &[Server]) -> Vec<String> {
         undone.extend(changed.map(|peer| format!("changed {} of \"{}\"", peer.text(), now.name)));
     }
     for (id, before) in configured {
-        if !current.iter().any(|(known, _)| known == id) && named(&before.name).is_some() {
+        if !current.iter().any(|(server_id, _)| server_id == id) && named(&before.name).is_some() {
             undone.push(format!("removed \"{}\"", server::text(before)));
         }
     }
@@ -46,22 +46,27 @@ mod tests {
 
     use super::*;
 
-    fn written(name: &str, weight: u32) -> Server {
+    fn parsed_server(name: &str, weight: u32) -> Server {
         let params = PeerParams { weight, ..PeerParams::default() };
         Server { name: name.into(), address: server::place(name, None).unwrap(), params }
     }
 
     #[test]
     fn changes_that_the_configuration_does_not_have_are_undone() {
-        let configured =
-            || vec![written("10.0.0.1:80", 1), written("10.0.0.2:80", 1), written("10.0.0.3:80", 1)];
+        let configured = || {
+            vec![
+                parsed_server("10.0.0.1:80", 1),
+                parsed_server("10.0.0.2:80", 1),
+                parsed_server("10.0.0.3:80", 1),
+            ]
+        };
         let group = Group::new("app", BalanceMethod::RoundRobin, configured(), None);
         assert!(undone_changes(&group, &configured()).is_empty());
         let [first, second, third] = [0, 1, 2].map(|at| group.configured()[at].0);
         group.change_server(first, |params| params.admin = AdminState::Drain).unwrap();
         group.change_server(second, |params| params.weight = 5).unwrap();
         group.remove_server(third).unwrap();
-        group.add(written("10.0.0.4:80", 1)).unwrap();
+        group.add(parsed_server("10.0.0.4:80", 1)).unwrap();
         let changes = [
             "changed \"10.0.0.1:80\" to \"10.0.0.1:80 drain\"",
             "changed \"10.0.0.2:80\" to \"10.0.0.2:80 weight=5\"",
@@ -72,7 +77,7 @@ mod tests {
         // A configuration that has some of them undoes the others.
         let mut new = configured();
         new[1].params.weight = 5;
-        new[2] = written("10.0.0.4:80", 1);
+        new[2] = parsed_server("10.0.0.4:80", 1);
         assert_eq!(undone_changes(&group, &new), changes[..1]);
     }
 }

@@ -25,7 +25,7 @@ use tw_net::listen::{AcceptingLoops, SocketKind};
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::watch::Subject;
 
-use super::accepting::{End, Seen, Task, Waiting};
+use super::accepting::{End, LastAccept, Task, Waiting};
 use super::application::Application;
 use super::connections::Eviction;
 use super::loop_core::LoopCore;
@@ -82,7 +82,7 @@ impl<A: Application> Running<A> {
 
     async fn accept(self, mut acceptor: Acceptor, end: Rc<End>) {
         let listen = Rc::new(acceptor.addr().clone());
-        let mut seen = None;
+        let mut last_accept = None;
         loop {
             let next = async {
                 let has_turns = self.wait_for_accept_mutex(&mut acceptor).await;
@@ -90,7 +90,7 @@ impl<A: Application> Running<A> {
             };
             let Some((has_turns, outcome)) = end.or(next).await else { break };
             let mut eviction = self.handle_accept_result(outcome, &listen);
-            let mut more = self.more(&mut seen);
+            let mut more = self.more(&mut last_accept);
             // After an error, accepting would fail again until other tasks have run.
             while eviction.is_none()
                 && more > 0
@@ -192,16 +192,16 @@ impl LoopCore {
     }
 
     /// Number of further connections to accept after the current one.
-    fn more(&self, seen: &mut Option<Seen>) -> u128 {
+    fn more(&self, last_accept: &mut Option<LastAccept>) -> u128 {
         if self.process.borrow().main.multi_accept {
             return u128::MAX;
         }
         let at = tw_rt::clock::now();
         let Some(busy_ns) = self.busy_until(at) else { return 0 };
-        let now = Seen { at, busy_ns };
+        let now = LastAccept { at, busy_ns };
         // Tasks that evict idle connections have to run before more connections fit.
         let free = self.connections_max().saturating_sub(self.connections_in_use());
-        seen.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
+        last_accept.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
     }
 
     /// Waits until this loop may accept from a socket that all loops share. Returns true if the accept mutex is in

@@ -133,12 +133,12 @@ impl Drop for Waiting<'_> {
 
 /// Time at which a task last accepted, and how long its loop had worked until then.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct LastAccept {
     pub(super) at: Instant,
     pub(super) busy_ns: u64,
 }
 
-impl Seen {
+impl LastAccept {
     // DIFF(nginx): with `multi_accept off`, a loop that does not rest takes more than one connection at once.
     /// Number of further connections to accept at `now`, if `self` is the state at the accept before.
     pub(super) fn more_at(self, now: Self) -> u128 {
@@ -221,8 +221,8 @@ mod tests {
             (30_000, 30_000, 64),
             (10_000_000, 0, 0),
         ] {
-            let before = Seen { at, busy_ns: 7_000 };
-            let now = Seen { at: at + Duration::from_micros(away), busy_ns: 7_000 + busy * 1000 };
+            let before = LastAccept { at, busy_ns: 7_000 };
+            let now = LastAccept { at: at + Duration::from_micros(away), busy_ns: 7_000 + busy * 1000 };
             assert_eq!(before.more_at(now), expected, "{away} {busy}");
         }
     }

@@ -62,7 +62,7 @@ impl LoopCore {
     pub(super) fn leave_siblings(&self) {
         let Some(me) = self.balance.me.take() else { return };
         self.counts.siblings.change(|all| all.retain(|sibling| !Arc::ptr_eq(sibling, &me)));
-        self.balance.known.borrow_mut().clear();
+        self.balance.loads.borrow_mut().clear();
         if let Some(inbox) = &mut *self.balance.inbox.borrow_mut() {
             inbox.close();
         }

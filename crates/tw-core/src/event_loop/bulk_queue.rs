@@ -52,28 +52,28 @@ pub enum BodySize {
 }
 
 impl BodySize {
-    /// The size of a response of which `sent` bytes have left and `left` are known to follow.
-    pub fn of(sent: u64, left: u64) -> Self {
-        if sent.saturating_add(left) > BULK_MIN as u64 { Self::Large } else { Self::Small }
+    /// The size of a response of which `sent` bytes have left and `remaining` are known to follow.
+    pub fn of(sent: u64, remaining: u64) -> Self {
+        if sent.saturating_add(remaining) > BULK_MIN as u64 { Self::Large } else { Self::Small }
     }
 }
 
 /// Position of one sender in the bulk queue. Dropping it leaves the queue.
 #[derive(Default)]
 pub struct BulkTurn {
-    held: Option<Held>,
+    place: Option<QueuePlace>,
     /// Pieces that the sender may send after the next one before it goes to the end of the queue.
-    left: u32,
+    remaining_pieces: u32,
 }
 
 impl BulkTurn {
     /// Leaves the queue.
     pub fn leave(&mut self) {
-        self.held = None;
+        self.place = None;
     }
 }
 
-struct Held {
+struct QueuePlace {
     line: Rc<BulkQueue>,
     waiter: Rc<Waiter>,
 }
@@ -83,13 +83,13 @@ impl BulkQueue {
         self.waiters.borrow().is_empty()
     }
 
-    fn join(self: &Rc<Self>, takes: Pieces, cx: &Context<'_>) -> Held {
+    fn join(self: &Rc<Self>, takes: Pieces, cx: &Context<'_>) -> QueuePlace {
         let waker = RefCell::new(cx.waker().clone());
         let is_gone = Cell::new(false);
         let waiter = Rc::new(Waiter { waker, takes, is_gone });
         self.waiters.borrow_mut().push_back(waiter.clone());
         self.singles.set(self.singles.get() + usize::from(takes == Pieces::One));
-        Held { line: self.clone(), waiter }
+        QueuePlace { line: self.clone(), waiter }
     }
 
     /// Removes the waiters at the front that have left, and wakes the one that is at the front then.
@@ -104,13 +104,13 @@ impl BulkQueue {
     }
 }
 
-impl Held {
+impl QueuePlace {
     fn is_front(&self) -> bool {
         self.line.waiters.borrow().front().is_some_and(|front| Rc::ptr_eq(front, &self.waiter))
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.waiter.is_gone.set(true);
         self.line.singles.set(self.line.singles.get() - usize::from(self.waiter.takes == Pieces::One));
@@ -125,7 +125,7 @@ impl CopyBudget {
     /// polled for events, the queue has sent less than a buffer. After sending, the sender [counts the
     /// bytes](Self::spent) and joins the end of the queue with the next piece.
     pub fn poll_bulk(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
-        if place.held.is_none() && self.is_free() {
+        if place.place.is_none() && self.is_free() {
             return Poll::Ready(());
         }
         let polled = self.poll_front(place, Pieces::One, cx);
@@ -142,8 +142,8 @@ impl CopyBudget {
     pub fn poll_bulk_run(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.poll_front(place, Pieces::Run, cx);
         if polled.is_ready() {
-            match place.left.checked_sub(1).filter(|_| self.line.singles.get() == 0) {
-                Some(left) => place.left = left,
+            match place.remaining_pieces.checked_sub(1).filter(|_| self.line.singles.get() == 0) {
+                Some(remaining) => place.remaining_pieces = remaining,
                 None => place.leave(),
             }
         }
@@ -152,17 +152,17 @@ impl CopyBudget {
 
     /// Ready when the sender is at the front of the queue, or the queue is empty, and this turn may still copy.
     fn poll_front(&self, place: &mut BulkTurn, takes: Pieces, cx: &mut Context<'_>) -> Poll<()> {
-        let held = match &mut place.held {
-            Some(held) => {
-                held.waiter.waker.borrow_mut().clone_from(cx.waker());
-                held
+        let queue_place = match &mut place.place {
+            Some(queue_place) => {
+                queue_place.waiter.waker.borrow_mut().clone_from(cx.waker());
+                queue_place
             }
             none => {
-                place.left = RUN_MAX - 1;
+                place.remaining_pieces = RUN_MAX - 1;
                 none.insert(self.line.join(takes, cx))
             }
         };
-        if !held.is_front() {
+        if !queue_place.is_front() {
             return Poll::Pending;
         }
         if self.may_go_on() {

@@ -100,7 +100,7 @@ impl Counts {
     /// Forgets a loop that has ended.
     pub fn remove_loop(&self, stats: &Arc<LoopStats>) {
         let mut loops = self.loops.lock();
-        loops.retain(|known| !Arc::ptr_eq(known, stats));
+        loops.retain(|loop_stats| !Arc::ptr_eq(loop_stats, stats));
     }
 
     /// The loops that accept connections, by number. Read by scrapes only.

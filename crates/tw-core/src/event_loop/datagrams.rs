@@ -81,7 +81,7 @@ impl LoopCore {
 
     fn add_listener(&self, listener: &Rc<DatagramListener>) {
         let mut all = self.listeners.borrow_mut();
-        all.retain(|known| known.strong_count() > 0);
+        all.retain(|candidate| candidate.strong_count() > 0);
         all.push(Rc::downgrade(listener));
     }
 

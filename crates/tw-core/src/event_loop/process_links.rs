@@ -52,7 +52,7 @@ pub struct ProcessLinks {
 #[derive(Default)]
 struct OtherProcesses {
     /// Processes that the master has told of. One without a socket has ended.
-    known: Vec<(u32, Option<Arc<OwnedFd>>)>,
+    processes: Vec<(u32, Option<Arc<OwnedFd>>)>,
     /// Identities of other processes, or made up by strangers, with the time of the first datagram of each.
     unknown: Vec<(u32, Instant)>,
 }
@@ -81,14 +81,14 @@ impl ProcessLinks {
 
     /// Adds another process; without a socket it has ended.
     pub fn add(&self, process: u32, socket: Option<OwnedFd>) {
-        let OtherProcesses { known, unknown } = &mut *self.others.lock();
-        known.retain(|(other, _)| *other != process);
+        let OtherProcesses { processes: known_values, unknown } = &mut *self.others.lock();
+        known_values.retain(|(other, _)| *other != process);
         unknown.retain(|(other, _)| *other != process);
-        if known.len() >= PROCESSES_MAX {
-            let oldest = known.iter().position(|(_, socket)| socket.is_none());
-            known.remove(oldest.unwrap_or(0));
+        if known_values.len() >= PROCESSES_MAX {
+            let oldest = known_values.iter().position(|(_, socket)| socket.is_none());
+            known_values.remove(oldest.unwrap_or(0));
         }
-        known.push((process, socket.map(Arc::new)));
+        known_values.push((process, socket.map(Arc::new)));
     }
 
     /// Records which process receives the datagrams of connections. Loops have to be woken.
@@ -102,7 +102,7 @@ impl ProcessLinks {
     }
 
     pub(super) fn is_known(&self, process: u32) -> bool {
-        self.others.lock().known.iter().any(|(other, _)| *other == process)
+        self.others.lock().processes.iter().any(|(other, _)| *other == process)
     }
 
     /// Passes a datagram to the process, for its loop with this number. Never waits.
@@ -134,7 +134,7 @@ impl ProcessLinks {
 impl OtherProcesses {
     /// Socket of a process, or the outcome without one.
     fn find(&mut self, process: u32, now: Instant) -> Result<Arc<OwnedFd>, LinkOutcome> {
-        if let Some((_, socket)) = self.known.iter().find(|(other, _)| *other == process) {
+        if let Some((_, socket)) = self.processes.iter().find(|(other, _)| *other == process) {
             return socket.clone().ok_or(LinkOutcome::Gone);
         }
         match self.unknown.iter().find(|(other, _)| *other == process) {

@@ -84,7 +84,7 @@ pub(super) struct Balance {
     pub(super) inbox: RefCell<Option<Receiver<Message>>>,
     version: Cell<u64>,
     pub(super) looked: Cell<Option<Instant>>,
-    pub(super) known: RefCell<Vec<SiblingLoad>>,
+    pub(super) loads: RefCell<Vec<SiblingLoad>>,
     /// The part of what it accepts that it passes on, 0 to 1.
     part: Cell<f64>,
     /// Parts of connections that are owed.
@@ -116,35 +116,40 @@ impl Balance {
     pub(super) fn rebalance(&self, me: &Arc<Sibling>, siblings: &Siblings, now: Instant) {
         // Acquire: a sibling that the version counts is in the list.
         let version = siblings.version.load(Acquire);
-        let mut known = self.known.borrow_mut();
-        if version != self.version.replace(version) || known.is_empty() {
-            let mut old = std::mem::take(&mut *known);
-            known.extend(siblings.all.lock().iter().map(|sibling| {
-                let at = old.iter().position(|known| Arc::ptr_eq(&known.sibling, sibling));
+        let mut sibling_loads = self.loads.borrow_mut();
+        if version != self.version.replace(version) || sibling_loads.is_empty() {
+            let mut old = std::mem::take(&mut *sibling_loads);
+            sibling_loads.extend(siblings.all.lock().iter().map(|sibling| {
+                let at = old.iter().position(|sibling_load| Arc::ptr_eq(&sibling_load.sibling, sibling));
                 at.map_or_else(|| SiblingLoad::new(sibling.clone(), now), |at| old.swap_remove(at))
             }));
         }
         let Some(looked) = self.looked.replace(Some(now)) else { return };
         let elapsed = now.saturating_duration_since(looked).as_secs_f64();
         let weight = elapsed / (elapsed + SMOOTH.as_secs_f64());
-        for known in &mut *known {
-            let busy_ns = known.sibling.stats.busy.until(now);
-            let share = busy_ns.saturating_sub(known.busy_ns) as f64 / 1e9 / elapsed;
-            known.busy_ns = busy_ns;
-            known.busy += weight * (share.min(1.0) - known.busy);
+        for sibling_load in &mut *sibling_loads {
+            let busy_ns = sibling_load.sibling.stats.busy.until(now);
+            let share = busy_ns.saturating_sub(sibling_load.busy_ns) as f64 / 1e9 / elapsed;
+            sibling_load.busy_ns = busy_ns;
+            sibling_load.busy += weight * (share.min(1.0) - sibling_load.busy);
         }
-        let count = known.len() as f64;
-        let opens: f64 = known.iter().map(|known| known.sibling.tally.open.value() as f64).sum();
-        let load = |known: &SiblingLoad| {
-            let open = known.sibling.tally.open.value() as f64;
-            known.busy + COUNT_WEIGHT * open / (opens / count).max(1.0)
+        let count = sibling_loads.len() as f64;
+        let opens: f64 =
+            sibling_loads.iter().map(|sibling_load| sibling_load.sibling.tally.open.value() as f64).sum();
+        let load = |sibling_load: &SiblingLoad| {
+            let open = sibling_load.sibling.tally.open.value() as f64;
+            sibling_load.busy + COUNT_WEIGHT * open / (opens / count).max(1.0)
         };
-        let loads: Vec<f64> = known.iter().map(load).collect();
+        let loads: Vec<f64> = sibling_loads.iter().map(load).collect();
         let mean = loads.iter().sum::<f64>() / count;
-        for (known, load) in known.iter_mut().zip(&loads) {
-            known.lacks = if Arc::ptr_eq(&known.sibling, me) { 0.0 } else { (mean - load).max(0.0) };
+        for (sibling_load, load) in sibling_loads.iter_mut().zip(&loads) {
+            sibling_load.lacks =
+                if Arc::ptr_eq(&sibling_load.sibling, me) { 0.0 } else { (mean - load).max(0.0) };
         }
-        let own = known.iter().position(|known| Arc::ptr_eq(&known.sibling, me)).and_then(|at| loads.get(at));
+        let own = sibling_loads
+            .iter()
+            .position(|sibling_load| Arc::ptr_eq(&sibling_load.sibling, me))
+            .and_then(|at| loads.get(at));
         let excess = own.map_or(0.0, |own| (own - mean) / mean.max(f64::MIN_POSITIVE));
         if excess.abs() > EVEN {
             self.part.set((self.part.get() + GAIN * weight * excess).clamp(0.0, 1.0));
@@ -163,14 +168,14 @@ impl Balance {
             return None;
         }
         self.owed.set(owed - 1.0);
-        let mut known = self.known.borrow_mut();
-        let lack: f64 = known.iter().map(|known| known.lacks).sum();
+        let mut loads = self.loads.borrow_mut();
+        let lack: f64 = loads.iter().map(|load| load.lacks).sum();
         if lack <= 0.0 {
             return None;
         }
-        known.iter_mut().for_each(|known| known.owed += known.lacks / lack);
+        loads.iter_mut().for_each(|load| load.owed += load.lacks / lack);
         let next =
-            known.iter_mut().filter(|known| known.lacks > 0.0).max_by(|a, b| a.owed.total_cmp(&b.owed))?;
+            loads.iter_mut().filter(|load| load.lacks > 0.0).max_by(|a, b| a.owed.total_cmp(&b.owed))?;
         next.owed -= 1.0;
         Some(next.sibling.clone())
     }
@@ -260,11 +265,11 @@ mod tests {
         let mut look = || {
             now += LOOK_EVERY;
             balance.rebalance(me, &bench.siblings, now);
-            balance.known.borrow().len()
+            balance.loads.borrow().len()
         };
         assert_eq!(look(), 2);
-        let gone = bench.balances[1].1.clone();
-        bench.siblings.change(|all| all.retain(|sibling| !Arc::ptr_eq(sibling, &gone)));
+        let gone_sibling = bench.balances[1].1.clone();
+        bench.siblings.change(|all| all.retain(|sibling| !Arc::ptr_eq(sibling, &gone_sibling)));
         assert_eq!(look(), 1);
         assert!(balance.next().is_none());
     }

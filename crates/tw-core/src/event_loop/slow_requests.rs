@@ -64,7 +64,7 @@ impl SlowRequests {
     pub fn add(&self, request: SlowRequest) {
         let mut kept = self.kept.lock();
         forget_old(&mut kept, request.at_ms);
-        let place = kept.partition_point(|known| known.time >= request.time);
+        let place = kept.partition_point(|slow_request| slow_request.time >= request.time);
         kept.insert(place, request);
         kept.truncate(SLOW_REQUESTS_KEPT);
         self.publish_bounds(&kept);

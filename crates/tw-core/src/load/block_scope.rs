@@ -42,9 +42,9 @@ impl Loader<'_> {
     pub fn check_protocol_block<K>(
         &self,
         node: &Node,
-        known: Option<&BlockScope<K>>,
+        block_scope: Option<&BlockScope<K>>,
     ) -> Result<(), ConfError> {
         self.check_block(node, MAIN)?;
-        known.map_or(Ok(()), |_| Err(node.error("is duplicate")))
+        block_scope.map_or(Ok(()), |_| Err(node.error("is duplicate")))
     }
 }

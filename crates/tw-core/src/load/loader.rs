@@ -121,12 +121,12 @@ pub struct Loader<'a> {
     sources: &'a Sources,
     prefixes: &'a Prefixes,
     diagnostics: &'a mut Diagnostics,
-    known: KnownDirectives,
+    known_directives: KnownDirectives,
     structure: &'static [DirectiveInfo],
     /// Contexts in which the variables of the protocols can be used.
     contexts: Contexts,
     main: process::RawMainSettings,
-    events: Seen,
+    events: Occurrence,
     mistakes: Mistakes,
     /// Failures of reading.
     failures: Vec<ConfError>,
@@ -134,7 +134,7 @@ pub struct Loader<'a> {
 
 /// Occurrence of a block that may stand once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum Occurrence {
     No,
     Yes,
 }
@@ -147,7 +147,7 @@ impl<'a> Loader<'a> {
         diagnostics: &'a mut Diagnostics,
     ) -> Self {
         let blocks = blocks.directives();
-        let known = move || {
+        let known_names = move || {
             let main = process::DIRECTIVES.iter().map(|directive| directive.info());
             main.chain(blocks()).chain(structure_directives(B::STRUCTURE)).collect()
         };
@@ -156,11 +156,11 @@ impl<'a> Loader<'a> {
             sources,
             prefixes,
             diagnostics,
-            known: KnownDirectives::new(Box::new(known)),
+            known_directives: KnownDirectives::new(Box::new(known_names)),
             structure: B::STRUCTURE,
             contexts: B::CONTEXTS,
             main: process::RawMainSettings::default(),
-            events: Seen::No,
+            events: Occurrence::No,
             mistakes: Mistakes::default(),
             failures: Vec::new(),
         }
@@ -254,7 +254,7 @@ impl<'a> Loader<'a> {
     ) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
         let Some(Record { module, index, info }) = table.find(name, context) else {
-            return Err(self.known.unknown(node, context, self.mistakes.guess()));
+            return Err(self.known_directives.unknown(node, context, self.mistakes.guess()));
         };
         tw_conf::check(node, &info, context)?;
         if let Some(failure) = self.failure_in(node) {
@@ -297,7 +297,7 @@ impl<'a> Loader<'a> {
 
     fn walk_events(&mut self, node: &Node) -> Result<(), ConfError> {
         self.check_block(node, MAIN)?;
-        if std::mem::replace(&mut self.events, Seen::Yes) == Seen::Yes {
+        if std::mem::replace(&mut self.events, Occurrence::Yes) == Occurrence::Yes {
             return Err(node.error("is duplicate"));
         }
         self.walk(node.children()?, EVENTS, |loader, inner| loader.set_main(inner, EVENTS));
@@ -307,7 +307,7 @@ impl<'a> Loader<'a> {
     fn set_main(&mut self, node: &Node, context: Contexts) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
         let Some(directive) = process::DIRECTIVES.iter().find(|directive| directive.name == name) else {
-            return Err(self.known.unknown(node, context, self.mistakes.guess()));
+            return Err(self.known_directives.unknown(node, context, self.mistakes.guess()));
         };
         tw_conf::check(node, &directive.info(), context)?;
         let mut raw = std::mem::take(&mut self.main);
@@ -323,7 +323,7 @@ impl<'a> Loader<'a> {
         self.set_main(node, MAIN)?;
         let file = node.arg(0)?;
         let module = tw_conf::module_of_file(file);
-        if !tw_conf::is_built_in(&module, self.known.all()) {
+        if !tw_conf::is_built_in(&module, self.known_directives.all()) {
             self.diagnostics.push(tw_conf::missing_module(node, file));
             return Ok(());
         }
@@ -360,7 +360,7 @@ impl<'a> Loader<'a> {
             if self.is_failure(node) {
                 continue;
             }
-            if self.known.has(node, inside) {
+            if self.known_directives.has(node, inside) {
                 self.survey(node, inside, None);
                 continue;
             }
@@ -374,9 +374,9 @@ impl<'a> Loader<'a> {
                 }
                 // Directives in the block of a foreign module cannot be checked.
                 None if module.is_some() => {}
-                None => self
-                    .mistakes
-                    .add(self.advised(self.known.unknown(node, inside, self.mistakes.guess()), node)),
+                None => self.mistakes.add(
+                    self.advised(self.known_directives.unknown(node, inside, self.mistakes.guess()), node),
+                ),
             }
             self.survey(node, inside, theirs);
         }
@@ -391,9 +391,10 @@ impl<'a> Loader<'a> {
 
     /// An error about a directive with what its words show.
     fn advised(&self, error: ConfError, node: &Node) -> ConfError {
-        let info = self.known.record(&node.name.lossy());
+        let info = self.known_directives.record(&node.name.lossy());
         let begins = |name: &str| {
-            self.known.record(name).is_some() || tw_conf::known().any(|known| known.name == name)
+            self.known_directives.record(name).is_some()
+                || tw_conf::nginx_directives().any(|directive| directive.name == name)
         };
         tw_conf::advise(error, node, info, self.sources, begins)
     }
@@ -406,7 +407,7 @@ impl<'a> Loader<'a> {
         previous: &SharedObjects,
         mistakes: &mut Mistakes,
     ) -> Option<B::Config> {
-        if self.events == Seen::No {
+        if self.events == Occurrence::No {
             mistakes.add_later(
                 ConfError::new("no \"events\" section in configuration")
                     .hint("add \"events { }\" to the main context, beside \"http\""),

@@ -89,7 +89,7 @@ impl<P: Protocol> Table<P> {
     /// program, and making it takes longer than loading a small configuration.
     pub fn kept(first: &OnceLock<Arc<Self>>, modules: Vec<&'static Module<P>>) -> Arc<Self> {
         let first = first.get_or_init(|| Arc::new(Self::new(modules.clone())));
-        if first.modules.iter().zip(&modules).all(|(known, module)| ptr::eq(*known, *module))
+        if first.modules.iter().zip(&modules).all(|(known_module, module)| ptr::eq(*known_module, *module))
             && first.modules.len() == modules.len()
         {
             first.clone()

@@ -36,7 +36,7 @@ impl RawLogTag {
         if text.is_empty() {
             return Err(node.fail("the name of a tag is empty").at(name.span));
         }
-        if tags.get().is_some_and(|tags| tags.iter().any(|known| *known.name == *text)) {
+        if tags.get().is_some_and(|tags| tags.iter().any(|log_tag| *log_tag.name == *text)) {
             return Err(node.fail(format!("duplicate tag \"{text}\"")).at(name.span));
         }
         tags.push(node, Self { name: text.into(), value: value.clone() });

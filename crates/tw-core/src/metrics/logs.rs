@@ -8,7 +8,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: MetricKind::Counter,
         labels: &["log"],
         doc: "Lines written to a log.",
-        read: |scrape, out| each(scrape, out, |counts| counts.written.value()),
+        read: |scrape, out| each(scrape, out, |counts| counts.written_lines.value()),
     },
     Metric {
         name: "log_dropped_total",

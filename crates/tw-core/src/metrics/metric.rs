@@ -169,7 +169,7 @@ pub struct Samples<'a> {
     /// Length of `out` from which on samples are left to the next piece.
     pub(super) end: usize,
     /// Labels of the samples that were written, as hashes.
-    pub(super) seen: &'a mut HashSet<u64>,
+    pub(super) label_hashes: &'a mut HashSet<u64>,
     pub(super) is_cut: bool,
 }
 
@@ -206,12 +206,12 @@ impl Samples<'_> {
         let mut hasher = DefaultHasher::new();
         labels.hash(&mut hasher);
         let hash = hasher.finish();
-        if self.seen.contains(&hash) {
+        if self.label_hashes.contains(&hash) {
             return false;
         }
         self.is_cut |= self.out.len() >= self.end;
         if !self.is_cut {
-            self.seen.insert(hash);
+            self.label_hashes.insert(hash);
         }
         !self.is_cut
     }

@@ -100,7 +100,7 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Memory that is left of it.",
         read: |_, out| {
             if memory::bound().is_some() {
-                out.value(&[], memory::left());
+                out.value(&[], memory::remaining());
             }
         },
     },
@@ -114,7 +114,7 @@ pub(super) const METRICS: &[Metric] = &[
             if memory::bound().is_some() {
                 MemoryHolder::ALL
                     .iter()
-                    .for_each(|holder| out.value(&[holder.word()], memory::held(*holder)));
+                    .for_each(|holder| out.value(&[holder.word()], memory::held_bytes(*holder)));
             }
         },
     },

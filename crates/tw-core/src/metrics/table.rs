@@ -14,9 +14,9 @@ impl MetricsTable {
     /// Table of `sets`. Of several metrics with one name only the first stays: a module of several protocols has
     /// one set of metrics, which counts for all of them.
     pub fn new(sets: impl IntoIterator<Item = (&'static str, &'static [Metric])>) -> Self {
-        let mut seen = HashSet::new();
+        let mut seen_values = HashSet::new();
         let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
-            metrics.iter().filter(|metric| seen.insert(metric.name)).collect()
+            metrics.iter().filter(|metric| seen_values.insert(metric.name)).collect()
         };
         Self { sets: sets.into_iter().map(|(title, metrics)| (title, first(metrics))).collect() }
     }

@@ -193,7 +193,7 @@ mod tests {
         },
     ];
 
-    fn written(format: Format) -> String {
+    fn metrics_text(format: Format) -> String {
         let mut out = String::new();
         Scrape::new(&Counts::default(), &generation(), ProcessUsage::default()).write(format, ODD, &mut out);
         out
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let text = written(Format::Prometheus);
+        let text = metrics_text(Format::Prometheus);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines[..5],
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn json_is_escaped() {
-        let json = written(Format::Json);
+        let json = metrics_text(Format::Json);
         let expected = r#""odd_total":{"kind":"counter","labels":["a","b"],"samples":[[["\"\\\u000a","x"],1],[["\u003c/script>",""],0.5]]},"odd_seconds":{"kind":"histogram","labels":[],"samples":[[[],[[1,"#;
         assert!(json.starts_with(expected), "{json}");
         assert!(json.ends_with("1],0.000000001,1]]]}"), "{json}");

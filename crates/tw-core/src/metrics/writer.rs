@@ -34,14 +34,14 @@ pub struct MetricsWriter<'m, I> {
     size: usize,
     /// The metric that was cut, and how many samples of it were written.
     cut: Option<(&'m Metric, usize)>,
-    seen: HashSet<u64>,
+    label_hashes: HashSet<u64>,
     is_first: bool,
 }
 
 impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
     /// Nothing was written of `metrics` yet.
     pub fn new(format: Format, metrics: I) -> Self {
-        Self { format, metrics, size: PIECE_SIZE, cut: None, seen: HashSet::new(), is_first: true }
+        Self { format, metrics, size: PIECE_SIZE, cut: None, label_hashes: HashSet::new(), is_first: true }
     }
 
     /// Appends the next piece to `out`: lines, or members of a JSON object without its braces.
@@ -56,14 +56,15 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
                         out.push(',');
                     }
                     self.is_first = false;
-                    self.seen.clear();
+                    self.label_hashes.clear();
                     (metric, None)
                 }
             };
             let format = self.format;
-            let seen = &mut self.seen;
+            let seen_values = &mut self.label_hashes;
             let count = cut.unwrap_or(0);
-            let mut samples = Samples { metric, format, count, out, end, seen, is_cut: false };
+            let mut samples =
+                Samples { metric, format, count, out, end, label_hashes: seen_values, is_cut: false };
             if cut.is_none() {
                 samples.begin();
             }

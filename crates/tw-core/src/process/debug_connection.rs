@@ -22,16 +22,16 @@ impl DebugPeer {
         if word.is("unix:") {
             return Ok(vec![Self::Unix]);
         }
-        if let Some(written) = Network::parse(&word.bytes) {
-            if written.has_low_bits {
+        if let Some(network) = Network::parse(&word.bytes) {
+            if network.has_low_bits {
                 cx.diagnostics.warn(node.span, format!("low address bits of {word} are meaningless"));
             }
-            return Ok(vec![Self::Network(written.network)]);
+            return Ok(vec![Self::Network(network.network)]);
         }
-        let found = word.as_str().and_then(|name| (name, 0).to_socket_addrs().ok());
-        let found =
-            found.ok_or_else(|| node.fail(format!("host not found in debug_connection \"{word}\"")))?;
-        Ok(found.map(|addr| Self::Network(Network::new(addr.ip(), u8::MAX))).collect())
+        let address = word.as_str().and_then(|name| (name, 0).to_socket_addrs().ok());
+        let address =
+            address.ok_or_else(|| node.fail(format!("host not found in debug_connection \"{word}\"")))?;
+        Ok(address.map(|addr| Self::Network(Network::new(addr.ip(), u8::MAX))).collect())
     }
 
     /// Returns true if the client matches.

@@ -76,16 +76,17 @@ fn clean(value: &[u8], cx: &Cx<'_>) -> Option<Box<[u8]>> {
 
 fn operations(node: &Node, value: &[u8]) -> Result<Box<[FaultOp]>, ConfError> {
     let unknown = |name: &[u8]| {
-        let known: Vec<_> = FaultOp::ALL.iter().map(|op| op.name()).collect();
+        let known_names: Vec<_> = FaultOp::ALL.iter().map(|op| op.name()).collect();
         node.fail(format!("unknown operation \"{}\"", String::from_utf8_lossy(name)))
-            .hint(format!("operations are: {}", known.join(", ")))
+            .hint(format!("operations are: {}", known_names.join(", ")))
     };
     value.split(|byte| *byte == b',').map(|name| FaultOp::parse(name).ok_or_else(|| unknown(name))).collect()
 }
 
 fn unknown_error(node: &Node, word: &Word) -> ConfError {
-    let known: Vec<_> = FAULT_ERRORS.iter().map(|(name, _)| *name).collect();
-    node.fail(format!("invalid error value \"{word}\"")).hint(format!("errors are: {}", known.join(", ")))
+    let known_names: Vec<_> = FAULT_ERRORS.iter().map(|(name, _)| *name).collect();
+    node.fail(format!("invalid error value \"{word}\""))
+        .hint(format!("errors are: {}", known_names.join(", ")))
 }
 
 /// The effect in words: `10% of the operations (open, read) below "/srv" are delayed by 50 ms and fail with EIO`.

@@ -71,13 +71,13 @@ fn translate_with(pattern: &[u8], dollar: Dollar) -> Result<Translated, String> 
 fn mode_of(mut pattern: &[u8]) -> (Mode, &[u8]) {
     let mut mode = Mode::Bytes;
     loop {
-        let (found, rest) = match pattern {
+        let (found_mode, rest) = match pattern {
             [b'(', b'*', b'U', b'T', b'F', b'8', b')', rest @ ..]
             | [b'(', b'*', b'U', b'T', b'F', b')', rest @ ..] => (Mode::Utf8, rest),
             [b'(', b'*', b'U', b'C', b'P', b')', rest @ ..] => (mode, rest),
             _ => return (mode, pattern),
         };
-        (mode, pattern) = (found, rest);
+        (mode, pattern) = (found_mode, rest);
     }
 }
 

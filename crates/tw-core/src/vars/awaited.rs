@@ -85,7 +85,7 @@ impl<S> Reads<S> {
 
     /// An awaited variable is defined. Of two definitions the later one holds.
     pub(super) fn define_awaited(&mut self, slot: u16, compute: AwaitVariable<S>) {
-        self.awaited.retain(|(known, _)| *known != slot);
+        self.awaited.retain(|(candidate, _)| *candidate != slot);
         self.awaited.push((slot, compute));
     }
 
@@ -107,7 +107,7 @@ impl<S> Reads<S> {
     pub(super) fn awaited_by(&self, uses: &VariableUses) -> Vec<(&'static str, Vec<AwaitVariable<S>>)> {
         let mut slots: Vec<(&'static str, HashSet<u16>)> = Vec::new();
         for ModuleUses { module, slots: read, .. } in uses.iter() {
-            let at = slots.iter().position(|(known, _)| known == module).unwrap_or_else(|| {
+            let at = slots.iter().position(|(candidate, _)| candidate == module).unwrap_or_else(|| {
                 slots.push((module, HashSet::default()));
                 slots.len() - 1
             });

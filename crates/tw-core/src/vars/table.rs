@@ -309,12 +309,12 @@ impl<S: 'static> VarTable<S> {
         let is_hidden = self.slots.get(name).is_some_and(|slot| {
             !matches!(self.kinds[usize::from(*slot)], Some(SlotKind::Declared(_) | SlotKind::Changeable(_)))
         });
-        if let Some((known, declaration)) = self.declared.get_key_value(name)
+        if let Some((known_name, declaration)) = self.declared.get_key_value(name)
             && hides
             && !is_hidden
             && !self.changeable.contains(name)
         {
-            self.hidden.push((known, declaration.doc, at));
+            self.hidden.push((known_name, declaration.doc, at));
         }
         self.define(name, kind)
     }
@@ -322,15 +322,15 @@ impl<S: 'static> VarTable<S> {
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
     pub fn define(&mut self, name: &str, kind: SlotKind<S>) -> u16 {
         let slot = self.slot(&name.to_ascii_lowercase());
-        let known = &mut self.kinds[slot as usize];
-        let is_replaced = match (&known, &kind) {
+        let slot_kind = &mut self.kinds[slot as usize];
+        let is_replaced = match (&slot_kind, &kind) {
             (None | Some(SlotKind::Declared(_)), _) => true,
             (Some(SlotKind::Changeable(_)), kind) => !matches!(kind, SlotKind::Declared(_)),
             (_, SlotKind::Stored | SlotKind::Set | SlotKind::Declared(_) | SlotKind::Changeable(_)) => false,
             (_, SlotKind::Computed(_) | SlotKind::Volatile(_)) => true,
         };
         if is_replaced {
-            *known = Some(kind);
+            *slot_kind = Some(kind);
         }
         slot
     }

@@ -141,8 +141,8 @@ impl Values {
 
     /// Forgets the value of a slot.
     pub(super) fn forget(&mut self, slot: u16) {
-        if let Some(known) = self.slots.get_mut(usize::from(slot)) {
-            *known = Slot::Empty;
+        if let Some(known_slot) = self.slots.get_mut(usize::from(slot)) {
+            *known_slot = Slot::Empty;
         }
     }
 

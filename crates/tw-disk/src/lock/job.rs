@@ -32,10 +32,14 @@ impl Disk {
         }
         let meta = *file.meta();
         let key = key_of(file.meta());
-        let found = locks.state.lock().find(key);
-        if let Some(found) = found {
-            let found = LockedFile(found);
-            if found.0.meta.is_same_version(&meta) { return Some(found) } else { found.give_up() }
+        let found_shared = locks.state.lock().find(key);
+        if let Some(found_shared) = found_shared {
+            let locked_file = LockedFile(found_shared);
+            if locked_file.0.meta.is_same_version(&meta) {
+                return Some(locked_file);
+            } else {
+                locked_file.give_up()
+            }
         }
         let one_more = |jobs| (jobs < LOCK_JOBS_MAX).then_some(jobs + 1);
         locks.jobs.fetch_update(Relaxed, Relaxed, one_more).ok()?;

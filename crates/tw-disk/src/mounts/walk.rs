@@ -59,7 +59,7 @@ impl CountedDevices {
     }
 
     fn has(&self, device: &'static Device) -> bool {
-        self.devices.iter().flatten().any(|known| std::ptr::eq(*known, device))
+        self.devices.iter().flatten().any(|known_device| std::ptr::eq(*known_device, device))
     }
 
     /// The device that links on the way to `path` lead to, if it is not the one that the job counts for. Whether the last
@@ -76,7 +76,7 @@ impl CountedDevices {
         }
         let walk = Walk::along(if follows { bytes } else { directory }, self, device)?;
         let is_literal = walk.last_link.is_none();
-        match walk.left {
+        match walk.link_out {
             Some((end, other)) => {
                 if end <= name {
                     set_elsewhere(&bytes[..end], other);
@@ -101,26 +101,26 @@ struct Walk {
     last_link: Option<usize>,
     links: u32,
     /// End, in the path, of the link that leads to another device, and that device.
-    left: Option<(usize, &'static Device)>,
+    link_out: Option<(usize, &'static Device)>,
 }
 
 impl Walk {
     /// `None` if it is unknown: too many links, no table, or a name that is not there.
     fn along(path: &[u8], way: &CountedDevices, device: &'static Device) -> Option<Walk> {
-        let known = literal_part(path);
-        let mut walk = Walk { place: known.to_vec(), last_link: None, links: 0, left: None };
-        let mut end = known.len();
-        for name in path[known.len()..].split(|byte| *byte == b'/') {
+        let known_name = literal_part(path);
+        let mut walk = Walk { place: known_name.to_vec(), last_link: None, links: 0, link_out: None };
+        let mut end = known_name.len();
+        for name in path[known_name.len()..].split(|byte| *byte == b'/') {
             end += name.len();
             walk.follow(name, &path[..end], way)?;
-            if walk.left.is_some() {
+            if walk.link_out.is_some() {
                 return Some(walk);
             }
             end += 1;
         }
         let (Some(end), Some(other)) = (walk.last_link, device_at(&walk.place)) else { return Some(walk) };
         if !std::ptr::eq(other, device.home()) {
-            walk.left = Some((end, other));
+            walk.link_out = Some((end, other));
         }
         Some(walk)
     }
@@ -141,7 +141,7 @@ impl Walk {
                 && !way.has(other)
                 && !is_named(path, other)
             {
-                self.left = Some((end, other));
+                self.link_out = Some((end, other));
                 return Some(());
             }
             self.place.push(b'/');
@@ -278,8 +278,8 @@ mod tests {
         ] {
             symlink(target, at(name)).unwrap();
         }
-        let is = |found: Option<&'static Device>, device: &'static Device| {
-            found.is_some_and(|found| std::ptr::eq(found, device))
+        let is = |found_device: Option<&'static Device>, device: &'static Device| {
+            found_device.is_some_and(|found_device| std::ptr::eq(found_device, device))
         };
         for plain in ["g", "real/f", "same/f", "file", "loop", "nothing", "nothing/f"] {
             // The second lookup uses what the first one remembered.
@@ -294,15 +294,15 @@ mod tests {
         // Operations that remove a link do not follow it.
         assert!(look(&at("version"), false).1.is_none());
         for _ in 0..2 {
-            let (named, found) = look(&at("version"), true);
-            assert!(is(named, here) && is(found, proc));
+            let (named, found_device) = look(&at("version"), true);
+            assert!(is(named, here) && is(found_device, proc));
         }
         // Directories are remembered, and named from then on.
         for directory in ["other/version", "chain/version"] {
-            let (named, found) = look(&at(directory), true);
-            assert!(is(named, here) && is(found, proc), "{directory}");
-            let (named, found) = look(&at(directory), true);
-            assert!(is(named, proc) && found.is_none(), "{directory}");
+            let (named, found_device) = look(&at(directory), true);
+            assert!(is(named, here) && is(found_device, proc), "{directory}");
+            let (named, found_device) = look(&at(directory), true);
+            assert!(is(named, proc) && found_device.is_none(), "{directory}");
         }
         let mut way = CountedDevices::new(Some(here));
         (0..COUNTED_DEVICES_MAX).for_each(|_| way.turn(proc));

@@ -39,8 +39,8 @@ where
 
 /// Looks, in a job, whether its path led to another device than its name says, and remembers that.
 pub(crate) fn note_way(way: &CountedDevices, path: &CStr) {
-    if let (Some(counted), Some(found)) = (way.device(), device::touched())
-        && !std::ptr::eq(counted.home(), found.home())
+    if let (Some(counted), Some(device)) = (way.device(), device::touched())
+        && !std::ptr::eq(counted.home(), device.home())
         && !counted.is_faulty()
     {
         mounts::correct(path);

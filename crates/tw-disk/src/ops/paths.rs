@@ -21,8 +21,8 @@ tw_base::limits! {
 impl Disk {
     /// Metadata of what a path leads to, through symbolic links.
     pub async fn stat(&self, account: &mut Account, path: &CStr) -> Result<FileMeta, DiskError> {
-        if let Now::Ready(found) = self.probe_now(path) {
-            return found.map_err(|errno| Op::Stat.failed(errno));
+        if let Now::Ready(meta) = self.probe_now(path) {
+            return meta.map_err(|errno| Op::Stat.failed(errno));
         }
         self.job_at(account, Op::Stat, path, move |driver, path| driver.stat(path, true)).await
     }

@@ -15,8 +15,8 @@ use crate::ring::{ReadJob, ReadRefusal, UringQueue};
 impl Disk {
     /// Metadata of an open file as it is now.
     pub async fn stat_file(&self, account: &mut Account, file: &File) -> Result<FileMeta, DiskError> {
-        if let Now::Ready(found) = self.stat_now(file) {
-            return found.map_err(|errno| Op::Fstat.failed(errno));
+        if let Now::Ready(meta) = self.stat_now(file) {
+            return meta.map_err(|errno| Op::Fstat.failed(errno));
         }
         self.job_on(account, Op::Fstat, file, move |driver, file| driver.fstat(file.inner())).await
     }

@@ -174,7 +174,7 @@ impl Shared {
         device: Option<&'static Device>,
         task: Arc<dyn Run>,
     ) -> Option<Arc<dyn Run>> {
-        let (left, idle) = {
+        let (leftover_task, idle) = {
             let mut state = self.state.lock();
             let number = device::number_of(device);
             let is_over = state.live <= state.queue.hung();
@@ -192,7 +192,7 @@ impl Shared {
         };
         idle.wake();
         watch::wake(device);
-        left
+        leftover_task
     }
 
     /// As [`detach`](Self::detach), on the heir if the threads of this pool have ended.
@@ -206,10 +206,10 @@ impl Shared {
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        let left = self.detach(account, op, device, work)?;
+        let task = self.detach(account, op, device, work)?;
         match DRAINING_POOL.get().and_then(Weak::upgrade) {
-            Some(heir) => heir.detach_task(account, device, left),
-            None => Some(left),
+            Some(heir) => heir.detach_task(account, device, task),
+            None => Some(task),
         }
     }
 

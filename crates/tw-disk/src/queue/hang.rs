@@ -73,7 +73,7 @@ impl<J> Queue<J> {
         let class = slot.class.index();
         let since = slot.since;
         let device = self.keys[slot.key as usize].device;
-        *if is_replaced { &mut self.replaced } else { &mut self.held } += 1;
+        *if is_replaced { &mut self.replaced } else { &mut self.held_slots } += 1;
         self.running[class] -= 1;
         let d = &mut self.devices[device as usize];
         d.running -= 1;
@@ -96,7 +96,7 @@ impl<J> Queue<J> {
 
     /// Jobs that hang.
     pub(crate) fn hung(&self) -> u32 {
-        self.held + self.replaced
+        self.held_slots + self.replaced
     }
 
     /// Numbers of the threads that hang.
@@ -175,7 +175,7 @@ impl<J> Queue<J> {
     /// Frees what a job had that has come back after all.
     pub(super) fn release_hung(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
-        *if slot.holds_slot { &mut self.held } else { &mut self.replaced } -= 1;
+        *if slot.holds_slot { &mut self.held_slots } else { &mut self.replaced } -= 1;
         let device = self.keys[slot.key as usize].device;
         self.devices[device as usize].hung -= 1;
         if self.devices[device as usize].hung == 0 {

@@ -218,8 +218,8 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
     assert_eq!(per_class, q.running);
     let waiting = q.slots.iter().filter(|slot| slot.state == SlotState::Waiting).count();
     assert_eq!(waiting, q.waiting);
-    let held = |slot: &&Slot<u64>| matches!(slot.state, SlotState::Taken | SlotState::Hung);
-    assert_eq!(q.slots.iter().filter(held).count(), taken.len());
+    let held_count = |slot: &&Slot<u64>| matches!(slot.state, SlotState::Taken | SlotState::Hung);
+    assert_eq!(q.slots.iter().filter(held_count).count(), taken.len());
     for (&of, &key) in &q.by_source {
         let key = &q.keys[key as usize];
         assert_eq!(key.running, per_key.get(&of).copied().unwrap_or(0));

@@ -67,8 +67,8 @@ impl Sim {
             return None;
         }
         let mut state = self.enter_now(Op::Open)?;
-        let found = state.tree.walk(path.to_bytes(), true, options.links.passing());
-        match found.and_then(|place| place.ino.ok_or(Errno::NOENT)) {
+        let path_target = state.tree.walk(path.to_bytes(), true, options.links.passing());
+        match path_target.and_then(|place| place.ino.ok_or(Errno::NOENT)) {
             Err(errno) => Some(Err(errno)),
             Ok(ino) if state.tree.get(ino).is_ok_and(|inode| inode.is_warm) => {
                 Some(self.node(&mut state, ino, options.access))

@@ -296,24 +296,24 @@ impl Tree {
             }
             place = PathTarget { dir, name: name.to_vec(), ino: inode.names.get(name).copied() };
             let is_last = names.peek().is_none();
-            let Some(found) = place.ino.map(|ino| self.get(ino)).transpose()? else { continue };
-            if found.kind != FileKind::Symlink || (is_last && !follow) {
+            let Some(result) = place.ino.map(|ino| self.get(ino)).transpose()? else { continue };
+            if result.kind != FileKind::Symlink || (is_last && !follow) {
                 continue;
             }
             *links += 1;
             if *links > LINKS_MAX || matches!(passing, Passing::None(from) if begins_at >= from) {
                 return Err(Errno::LOOP);
             }
-            place = self.walk_from(dir, &found.data, true, Passing::All, 0, links)?;
+            place = self.walk_from(dir, &result.data, true, Passing::All, 0, links)?;
             if let (Passing::SameOwner(from), Some(ino)) = (passing, place.ino)
                 && begins_at >= from
-                && self.get(ino)?.uid != found.uid
+                && self.get(ino)?.uid != result.uid
             {
                 return Err(Errno::LOOP);
             }
         }
         match place.ino.map(|ino| self.get(ino)).transpose()? {
-            Some(found) if path.ends_with(b"/") && found.kind != FileKind::Directory => Err(Errno::NOTDIR),
+            Some(result) if path.ends_with(b"/") && result.kind != FileKind::Directory => Err(Errno::NOTDIR),
             _ => Ok(place),
         }
     }
@@ -457,15 +457,15 @@ fn cut(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
         1 => grown,
         _ => rng.below(grown as u64 + 1) as usize,
     };
-    let mut left = new.get(..old.len() + kept).unwrap_or(new).to_vec();
-    for (i, sector) in left.chunks_mut(SECTOR_SIZE).enumerate() {
+    let mut rest = new.get(..old.len() + kept).unwrap_or(new).to_vec();
+    for (i, sector) in rest.chunks_mut(SECTOR_SIZE).enumerate() {
         let from = old.get(i * SECTOR_SIZE..).unwrap_or_default();
         let n = from.len().min(sector.len());
         if rng.below(2) == 0 {
             sector[..n].copy_from_slice(&from[..n]);
         }
     }
-    left
+    rest
 }
 
 /// Rest of a write that was not synced: sector by sector the old or the new, and one of the two lengths or any sector in
@@ -482,12 +482,12 @@ fn torn(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
         1 => new.len(),
         _ => between,
     };
-    let mut left = vec![0; len];
-    for (i, sector) in left.chunks_mut(SECTOR_SIZE).enumerate() {
+    let mut rest = vec![0; len];
+    for (i, sector) in rest.chunks_mut(SECTOR_SIZE).enumerate() {
         let source = if rng.below(2) == 0 { old } else { new };
         let from = source.get(i * SECTOR_SIZE..).unwrap_or_default();
         let n = from.len().min(sector.len());
         sector[..n].copy_from_slice(&from[..n]);
     }
-    left
+    rest
 }

@@ -155,7 +155,7 @@ impl ConfigurationClient {
             loop {
                 let changes = watch.next().await?;
                 for entry in changes.entries {
-                    entries.retain(|known| known.key != entry.key);
+                    entries.retain(|known_entry| known_entry.key != entry.key);
                     entries.push(entry);
                 }
                 if changes.is_complete {

@@ -60,9 +60,11 @@ impl FollowState {
     pub fn forward(&self, number: u64, link: &str) -> Self {
         let mut next = self.clone();
         if link != self.link {
-            let left = ServedVersion { number: self.number, link: self.link.clone() };
-            next.history.retain(|known| known.link != link && known.link != left.link);
-            next.history.insert(0, left);
+            let served_version = ServedVersion { number: self.number, link: self.link.clone() };
+            next.history.retain(|known_served_version| {
+                known_served_version.link != link && known_served_version.link != served_version.link
+            });
+            next.history.insert(0, served_version);
             next.history.truncate(HISTORY_MAX);
         }
         (next.number, next.link) = (number, link.to_owned());
@@ -167,11 +169,11 @@ impl ConfigurationDirectory {
                 make(parent)?;
             }
             let opened = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&file);
-            let written = opened.and_then(|mut opened| {
+            let result = opened.and_then(|mut opened| {
                 opened.write_all(text)?;
                 opened.sync_all()
             });
-            written.map_err(|why| error("write()", &file, &why))?;
+            result.map_err(|why| error("write()", &file, &why))?;
         }
         remove(&path)?;
         fs::rename(&new, &path).map_err(|why| error("rename()", &path, &why))?;
@@ -202,14 +204,14 @@ impl ConfigurationDirectory {
     pub fn save_state(&self, state: &FollowState) -> Done<()> {
         let path = self.0.join("state");
         let new = self.0.join("state.new");
-        let written =
+        let result =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).and_then(
                 |mut file| {
                     file.write_all(&serde_json::to_vec(state).unwrap_or_default())?;
                     file.sync_all()
                 },
             );
-        written.map_err(|why| error("write()", &new, &why))?;
+        result.map_err(|why| error("write()", &new, &why))?;
         fs::rename(&new, &path).map_err(|why| error("rename()", &path, &why))?;
         self.sync(&self.0)?;
         self.remove_old(state);
@@ -226,7 +228,8 @@ impl ConfigurationDirectory {
             .collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         let is_used = |number: &u64| {
-            state.number == *number || state.history.iter().any(|known| known.number == *number)
+            state.number == *number
+                || state.history.iter().any(|served_version| served_version.number == *number)
         };
         for old in numbers.into_iter().filter(|number| !is_used(number)).skip(VERSIONS_KEPT) {
             // A directory that cannot be removed costs its space only.
@@ -253,7 +256,10 @@ mod tests {
         assert_eq!(again, good, "the same version again");
         // A version that is rolled out a second time is not kept twice.
         let twice = good.forward(4, "v4").forward(2, "v2").forward(4, "v4");
-        assert_eq!(twice.history.iter().map(|known| known.number).collect::<Vec<_>>(), [2, 1, 0]);
+        assert_eq!(
+            twice.history.iter().map(|served_version| served_version.number).collect::<Vec<_>>(),
+            [2, 1, 0]
+        );
         let start = twice.back().and_then(|state| state.back()).and_then(|state| state.back()).unwrap();
         assert_eq!((start.number, &*start.link, start.back()), (0, "first", None));
         let long = (1..=50).fold(first, |state, number| state.forward(number, &format!("v{number}")));

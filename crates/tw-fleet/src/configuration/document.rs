@@ -200,7 +200,7 @@ impl ConfigurationVersion {
     /// See [`check`](Self::check).
     pub fn sign(&self, key: &SigningKey) -> Result<Vec<u8>, ConfigurationError> {
         self.check()?;
-        let written = WrittenVersion {
+        let version = WrittenVersion {
             fleet: self.fleet.clone(),
             number: self.number,
             author: self.author.clone(),
@@ -209,7 +209,7 @@ impl ConfigurationVersion {
             files: self.files.iter().map(|(name, text)| (name.clone(), BytesText(text.clone()))).collect(),
         };
         // Texts and numbers only, which cannot fail.
-        Ok(key.sign(VERSION, &serde_json::to_vec(&written).unwrap_or_default()))
+        Ok(key.sign(VERSION, &serde_json::to_vec(&version).unwrap_or_default()))
     }
 
     /// Reads a value of the store, signed by this key.
@@ -226,14 +226,19 @@ impl ConfigurationVersion {
     }
 
     fn of_document(document: &[u8]) -> Result<Self, ConfigurationError> {
-        let written: WrittenVersion = read(document)?;
+        let written_version: WrittenVersion = read(document)?;
         let version = Self {
-            fleet: written.fleet,
-            number: written.number,
-            author: written.author.chars().filter(|char| !char.is_control()).take(NAME_SIZE_MAX).collect(),
-            time_ms: written.time,
-            main: written.main,
-            files: written.files.into_iter().map(|(name, text)| (name, text.0)).collect(),
+            fleet: written_version.fleet,
+            number: written_version.number,
+            author: written_version
+                .author
+                .chars()
+                .filter(|char| !char.is_control())
+                .take(NAME_SIZE_MAX)
+                .collect(),
+            time_ms: written_version.time,
+            main: written_version.main,
+            files: written_version.files.into_iter().map(|(name, text)| (name, text.0)).collect(),
         };
         version.check()?;
         Ok(version)
@@ -356,8 +361,8 @@ mod tests {
     fn reports_are_safe_to_print() {
         let report =
             ConfigurationReport { message: "a\u{1b}[31m\n".to_owned(), ..ConfigurationReport::default() };
-        let known = ConfigurationReport::decode("n", &report.encode()).unwrap();
-        assert_eq!((&*known.node, &*known.message), ("n", "a[31m"));
+        let configuration_report = ConfigurationReport::decode("n", &report.encode()).unwrap();
+        assert_eq!((&*configuration_report.node, &*configuration_report.message), ("n", "a[31m"));
         assert_eq!(ConfigurationReport::decode("n", b"x"), None);
     }
 }

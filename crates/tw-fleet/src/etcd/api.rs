@@ -196,8 +196,8 @@ impl Api {
     /// A lease for values that disappear after this time, or up to ten minutes later.
     pub(super) async fn lease(&self, time: Duration) -> Result<String, EngineError> {
         let seconds = time.as_secs().max(1);
-        let known = self.leases.borrow().get(&seconds).cloned();
-        if let Some((id, _)) = known.filter(|(_, made)| made.elapsed() < LEASE_USE) {
+        let row = self.leases.borrow().get(&seconds).cloned();
+        if let Some((id, _)) = row.filter(|(_, made)| made.elapsed() < LEASE_USE) {
             return Ok(id);
         }
         let ttl = (seconds + LEASE_USE.as_secs()).to_string();

@@ -70,12 +70,12 @@ impl AnswerParser {
                     let Some(line) = self.line()? else { return Ok(false) };
                     self.head_line(&line)?;
                 }
-                Framing::Length(left) => {
-                    let taken = self.take_body(left)?;
-                    if left == taken {
+                Framing::Length(remaining) => {
+                    let taken = self.take_body(remaining)?;
+                    if remaining == taken {
                         self.framing = Framing::Done;
                     } else {
-                        self.framing = Framing::Length(left - taken);
+                        self.framing = Framing::Length(remaining - taken);
                         return Ok(false);
                     }
                 }
@@ -95,9 +95,9 @@ impl AnswerParser {
                         None => return Ok(false),
                     };
                 }
-                Framing::InChunk(left) => {
-                    let taken = self.take_body(left)?;
-                    self.framing = Framing::InChunk(left - taken);
+                Framing::InChunk(remaining) => {
+                    let taken = self.take_body(remaining)?;
+                    self.framing = Framing::InChunk(remaining - taken);
                     if taken == 0 {
                         return Ok(false);
                     }

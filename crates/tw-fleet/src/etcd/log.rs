@@ -58,11 +58,11 @@ impl Api {
 
     async fn last(&self) -> Result<Last, EngineError> {
         let reply = self.range(&self.last_key(), None, 1).await?;
-        let gone = || EngineError::Lost("the log is gone".to_owned());
-        let entry = reply.kvs.first().ok_or_else(gone)?;
+        let end = || EngineError::Lost("the log is gone".to_owned());
+        let entry = reply.kvs.first().ok_or_else(end)?;
         let value = String::from_utf8(decode(&entry.value)?).unwrap_or_default();
-        let (number, identity) = value.split_once(' ').ok_or_else(gone)?;
-        let number = number.parse().map_err(|_| gone())?;
+        let (number, identity) = value.split_once(' ').ok_or_else(end)?;
+        let number = number.parse().map_err(|_| end())?;
         let identity = shown(identity.as_bytes());
         Ok(Last { number, revision: entry.mod_revision, identity })
     }

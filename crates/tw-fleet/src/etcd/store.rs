@@ -32,13 +32,13 @@ pub(crate) struct EtcdStoreWatch {
 fn entry(
     settings: &StoreSettings,
     prefix: &str,
-    found: &KeyValue,
+    pair: &KeyValue,
     is_removal: bool,
 ) -> Result<Option<Entry>, EngineError> {
-    let key = String::from_utf8(decode(&found.key)?).unwrap_or_default();
-    let value = if is_removal { None } else { Some(decode(&found.value)?) };
+    let key = String::from_utf8(decode(&pair.key)?).unwrap_or_default();
+    let value = if is_removal { None } else { Some(decode(&pair.value)?) };
     let key = key.strip_prefix(prefix);
-    Ok(key.and_then(|key| store::admit(settings, key, value, found.mod_revision)))
+    Ok(key.and_then(|key| store::admit(settings, key, value, pair.mod_revision)))
 }
 
 impl EtcdStore {
@@ -56,7 +56,7 @@ impl Store for EtcdStore {
         store::check(&self.settings, key, b"")?;
         let reply = self.api.range(&format!("{}{key}", self.prefix), None, 1).await?;
         match reply.kvs.first() {
-            Some(found) => entry(&self.settings, &self.prefix, found, false),
+            Some(pair) => entry(&self.settings, &self.prefix, pair, false),
             None => Ok(None),
         }
     }
@@ -99,8 +99,8 @@ impl StoreWatch for EtcdStoreWatch {
             if self.revision == 0 {
                 self.revision = reply.header.revision;
             }
-            for found in &reply.kvs {
-                entries.extend(entry(&self.settings, &self.prefix, found, false)?);
+            for pair in &reply.kvs {
+                entries.extend(entry(&self.settings, &self.prefix, pair, false)?);
             }
             if reply.count > reply.kvs.len() as u64
                 && let Some(last) = reply.kvs.last()

@@ -104,7 +104,7 @@ fn base32_decode(text: &str) -> Option<Vec<u8>> {
     let mut bits = 0_u32;
     let mut count = 0;
     for char in text.bytes() {
-        let Some(value) = BASE32.iter().position(|known| *known == char) else {
+        let Some(value) = BASE32.iter().position(|candidate| *candidate == char) else {
             bytes.zeroize();
             return None;
         };

@@ -57,7 +57,7 @@ pub(super) struct Pull {
     subject: String,
     inbox: Inbox,
     /// Messages that were asked for and have not come.
-    left: usize,
+    remaining: usize,
 }
 
 /// Reader of the log.
@@ -176,8 +176,9 @@ impl Session for JetStream {
 impl JetStreamApi {
     /// Creates a stream if it does not exist. One that exists stays as it is, whatever its limits.
     pub(super) async fn ensure(&self, name: &str, config: &Value) -> Result<(), EngineError> {
-        let known = self.call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{name}"), &Value::Null).await?;
-        if known.is_none() {
+        let stream_info =
+            self.call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{name}"), &Value::Null).await?;
+        if stream_info.is_none() {
             let made = self.call::<StreamInfo>(&format!("$JS.API.STREAM.CREATE.{name}"), config).await?;
             made.ok_or_else(|| EngineError::Refused(format!("stream \"{name}\" could not be created")))?;
         }
@@ -226,7 +227,7 @@ impl JetStreamApi {
         }
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", made.name);
         let inbox = self.0.inbox(InboxKind::Stream, 2 * BATCH)?;
-        Ok((Pull { connection: self.0.clone(), subject, inbox, left: 0 }, made.num_pending))
+        Ok((Pull { connection: self.0.clone(), subject, inbox, remaining: 0 }, made.num_pending))
     }
 
     /// A message of a stream; `None` if it is not there.
@@ -299,14 +300,14 @@ impl Log for JetStream {
 impl Pull {
     /// The next messages. Waits until there are some.
     pub(super) async fn next(&mut self) -> Result<Vec<Message>, EngineError> {
-        let mut found = Vec::new();
-        while found.is_empty() {
-            if self.left == 0 {
+        let mut messages = Vec::new();
+        while messages.is_empty() {
+            if self.remaining == 0 {
                 let body = json!({
                     "batch": BATCH, "expires": nanoseconds(PULL_TIME), "idle_heartbeat": nanoseconds(HEARTBEAT),
                 });
                 self.connection.ask(&self.subject, &self.inbox, &[], body.to_string().as_bytes())?;
-                self.left = BATCH;
+                self.remaining = BATCH;
             }
             let mut next = match timeout(SILENCE_MAX, self.inbox.next()).await {
                 Ok(next) => Some(next?),
@@ -315,13 +316,13 @@ impl Pull {
             while let Some(message) = next {
                 // Messages of the stream have a subject for acknowledgements; all others are words of the server.
                 if message.reply.is_some() {
-                    self.left = self.left.saturating_sub(1);
-                    found.push(message);
+                    self.remaining = self.remaining.saturating_sub(1);
+                    messages.push(message);
                 } else {
                     match message.status() {
                         Some(100) => {}
                         // The time of the question is over, or nothing is there.
-                        Some(404 | 408) => self.left = 0,
+                        Some(404 | 408) => self.remaining = 0,
                         Some(_) | None => {
                             return Err(EngineError::Lost(format!(
                                 "reading ends: {}",
@@ -333,7 +334,7 @@ impl Pull {
                 next = self.inbox.take();
             }
         }
-        Ok(found)
+        Ok(messages)
     }
 }
 
@@ -381,10 +382,13 @@ mod tests {
 
     #[test]
     fn records_have_the_sequence_of_the_stream() {
-        let found = record(&message("$JS.ACK.S.C.1.17.3.1700000000000000001.4", "", "x")).unwrap();
-        assert_eq!((found.sequence, found.time_ns, found.pending), (17, 1_700_000_000_000_000_001, 4));
-        let found = record(&message("$JS.ACK.hub.ACC.S.C.1.18.3.5.0.random", "", "x")).unwrap();
-        assert_eq!((found.sequence, found.time_ns, found.pending), (18, 5, 0));
+        let log_record = record(&message("$JS.ACK.S.C.1.17.3.1700000000000000001.4", "", "x")).unwrap();
+        assert_eq!(
+            (log_record.sequence, log_record.time_ns, log_record.pending),
+            (17, 1_700_000_000_000_000_001, 4)
+        );
+        let log_record = record(&message("$JS.ACK.hub.ACC.S.C.1.18.3.5.0.random", "", "x")).unwrap();
+        assert_eq!((log_record.sequence, log_record.time_ns, log_record.pending), (18, 5, 0));
         for reply in ["", "$JS.ACK", "$JS.ACK.S.C.1.x.3.5.4", "$JS.ACK.S.C.1.17.3.5", "a.b.S.C.1.17.3.5.4"] {
             assert_eq!(record(&message(reply, "", "")), None, "{reply}");
         }
@@ -393,7 +397,8 @@ mod tests {
     #[test]
     fn replies_are_errors_nothing_or_values() {
         let read_text = |payload: &str| {
-            read::<Published>(&message("", "", payload)).map(|found| found.map(|found| found.seq))
+            read::<Published>(&message("", "", payload))
+                .map(|published| published.map(|published| published.seq))
         };
         assert_eq!(read_text(r#"{"stream":"S","seq":7,"duplicate":true}"#), Ok(Some(7)));
         assert_eq!(

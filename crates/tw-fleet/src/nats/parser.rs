@@ -221,7 +221,7 @@ impl Message {
         let lines = self.headers.split(|byte| *byte == b'\n').skip(1);
         lines
             .filter_map(|line| str::from_utf8(line).ok()?.split_once(':'))
-            .find_map(|(known, value)| known.trim().eq_ignore_ascii_case(name).then(|| value.trim()))
+            .find_map(|(candidate, value)| candidate.trim().eq_ignore_ascii_case(name).then(|| value.trim()))
     }
 }
 
@@ -233,14 +233,14 @@ mod tests {
 
     fn all(input: &[u8], piece: usize) -> Result<Vec<ServerOperation>, NotNats> {
         let mut parser = Parser::default();
-        let mut found = Vec::new();
+        let mut server_operations = Vec::new();
         for piece in input.chunks(piece) {
             parser.push(piece);
             while let Some(operation) = parser.next()? {
-                found.push(operation);
+                server_operations.push(operation);
             }
         }
-        Ok(found)
+        Ok(server_operations)
     }
 
     fn payload(text: &str) -> Option<Vec<u8>> {
@@ -273,9 +273,9 @@ mod tests {
     fn large_messages_are_skipped_and_huge_ones_refused() {
         let size = PAYLOAD_SIZE_MAX + 1;
         let input = [format!("MSG a 1 {size}\r\n").as_bytes(), &vec![b'x'; size], b"\r\nPING\r\n"].concat();
-        let found = all(&input, 10_000).unwrap();
+        let server_operations = all(&input, 10_000).unwrap();
         assert!(matches!(
-            &found[..],
+            &server_operations[..],
             [ServerOperation::Message(Message { payload: None, .. }), ServerOperation::Ping]
         ));
         assert_eq!(all(format!("MSG a 1 {}\r\n", MESSAGE_SIZE_MAX + 1).as_bytes(), 99), Err(NotNats));

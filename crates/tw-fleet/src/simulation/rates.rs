@@ -341,7 +341,7 @@ fn chaos(seed: u64, count: usize, seconds: u64) -> (f64, f64, String) {
     let mut clients = Clients::new(seed, count);
     clients.world.run(3 * SECOND);
     let mut random = Random::new(seed);
-    let mut seen = Vec::new();
+    let mut seen_values = Vec::new();
     let mut down = Vec::new();
     let mut demand = uneven(&mut random, count, 3.0 * RATE as f64);
     for _ in 0..seconds {
@@ -370,14 +370,15 @@ fn chaos(seed: u64, count: usize, seconds: u64) -> (f64, f64, String) {
             let total = [0.5, 2.0, 5.0][random.below(3)] * RATE as f64;
             demand = uneven(&mut random, count, total);
         }
-        seen.push(clients.ask(1, &demand, SECOND));
+        seen_values.push(clients.ask(1, &demand, SECOND));
     }
     let most = |length: usize| {
-        let sums =
-            seen.windows(length.min(seen.len())).map(|seen| seen.iter().sum::<f64>() / seen.len() as f64);
+        let sums = seen_values
+            .windows(length.min(seen_values.len()))
+            .map(|seen_values| seen_values.iter().sum::<f64>() / seen_values.len() as f64);
         sums.fold(0.0, f64::max)
     };
-    (most(5), most(60), format!("{:?} {:?}", clients.passed, seen))
+    (most(5), most(60), format!("{:?} {:?}", clients.passed, seen_values))
 }
 
 #[test]

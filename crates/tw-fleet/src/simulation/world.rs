@@ -367,9 +367,9 @@ impl AnnouncementReader for AnnouncedTo {
                 let begin = announcements.partition_point(|(number, _)| *number < next);
                 announcements.range(begin..).cloned().collect::<Vec<_>>()
             };
-            let found = self.session.wait_for(&server.announced, find).await?;
-            self.next = found.last().map_or(next, |(number, _)| number + 1);
-            self.read.extend(found.into_iter().map(|(_, text)| text));
+            let results = self.session.wait_for(&server.announced, find).await?;
+            self.next = results.last().map_or(next, |(number, _)| number + 1);
+            self.read.extend(results.into_iter().map(|(_, text)| text));
         }
     }
 }
@@ -433,10 +433,10 @@ impl Connection {
             if !self.is_up() {
                 return Err(lost());
             }
-            let found = find();
-            if !found.is_empty() {
+            let results = find();
+            if !results.is_empty() {
                 self.travel().await?;
-                return Ok(found);
+                return Ok(results);
             }
             changed.await;
         }
@@ -498,7 +498,7 @@ impl Log for Connection {
         let sequence = {
             let mut content = self.server.content.borrow_mut();
             match content.records.iter().rev().take(10_000).find(|record| record.id == id) {
-                Some(known) => known.sequence,
+                Some(known_stored) => known_stored.sequence,
                 None => {
                     content.last += 1;
                     let now = u64::try_from(self.server.time.now().as_nanos()).unwrap();
@@ -533,7 +533,7 @@ impl LogReader for Reader {
     async fn next(&mut self) -> Result<Vec<LogRecord>, EngineError> {
         let next = self.next;
         let server = self.session.server.clone();
-        let found = self
+        let log_records = self
             .session
             .wait(|| {
                 let content = server.content.borrow();
@@ -552,8 +552,8 @@ impl LogReader for Reader {
                     .collect()
             })
             .await?;
-        self.next = found.last().map_or(next, |record| record.sequence + 1);
-        Ok(found)
+        self.next = log_records.last().map_or(next, |record| record.sequence + 1);
+        Ok(log_records)
     }
 }
 
@@ -562,15 +562,15 @@ impl Store for Connection {
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, EngineError> {
         self.travel().await?;
-        let found = self.server.values.borrow().get(key).cloned();
+        let entry = self.server.values.borrow().get(key).cloned();
         self.travel().await?;
-        Ok(found.map(|(value, version)| Entry { key: key.to_owned(), value: Some(value), version }))
+        Ok(entry.map(|(value, version)| Entry { key: key.to_owned(), value: Some(value), version }))
     }
 
     async fn set(&self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, EngineError> {
         self.travel().await?;
-        let known = self.server.values.borrow().get(key).map_or(0, |(_, version)| *version);
-        if expected.is_some_and(|expected| expected != known) {
+        let known_value = self.server.values.borrow().get(key).map_or(0, |(_, version)| *version);
+        if expected.is_some_and(|expected| expected != known_value) {
             return Err(EngineError::Conflict);
         }
         let version = self.server.version.get() + 1;

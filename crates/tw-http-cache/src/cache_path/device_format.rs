@@ -31,10 +31,10 @@ pub(crate) struct DeviceIdentity {
 /// Identity of an open device. Does not wait for it.
 pub(crate) fn identity(device: &OwnedFd) -> Option<DeviceIdentity> {
     let device: File = device.try_clone().ok()?.into();
-    let found = device.metadata().ok()?;
+    let metadata = device.metadata().ok()?;
     // Nothing is written; the kernel only compares it with the way in which it was opened.
     let is_writable = device.write_at(&[], 0).is_ok();
-    Some(DeviceIdentity { file: [found.dev(), found.ino(), found.rdev()], is_writable })
+    Some(DeviceIdentity { file: [metadata.dev(), metadata.ino(), metadata.rdev()], is_writable })
 }
 
 /// Content of a device that is not for a cache, as words behind its name; `None` if it is.

@@ -115,7 +115,7 @@ impl<K: Copy + Eq + Hash, V> HotTable<K, V> {
             };
             let Some(slot) = self.slots.get(&key).filter(|slot| slot.ticket == ticket) else { continue };
             let (queue, uses) = (slot.queue, slot.uses.get());
-            let left = match queue {
+            let remaining = match queue {
                 HotQueue::Small if uses >= USES_MAIN => 0,
                 HotQueue::Main if uses > 0 => uses - 1,
                 HotQueue::Small => {
@@ -127,18 +127,18 @@ impl<K: Copy + Eq + Hash, V> HotTable<K, V> {
             self.small_len -= usize::from(queue == HotQueue::Small);
             let ticket = self.enqueue(key, HotQueue::Main);
             if let Some(slot) = self.slots.get_mut(&key) {
-                slot.uses.set(left);
+                slot.uses.set(remaining);
                 (slot.queue, slot.ticket) = (HotQueue::Main, ticket);
             }
         }
         None
     }
 
-    /// Removes all values for which `is_kept` is false, and hands them to `gone`.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&K, &V) -> bool, mut gone: impl FnMut(V)) {
+    /// Removes all values for which `is_kept` is false, and hands them to `on_removal`.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&K, &V) -> bool, mut on_removal: impl FnMut(V)) {
         let keys: Vec<K> =
             self.slots.iter().filter(|(key, slot)| !is_kept(key, &slot.value)).map(|(key, _)| *key).collect();
-        keys.iter().filter_map(|key| self.remove(key)).for_each(&mut gone);
+        keys.iter().filter_map(|key| self.remove(key)).for_each(&mut on_removal);
         self.tidy();
     }
 
@@ -176,8 +176,8 @@ impl<K: Copy + Eq + Hash, V> HotTable<K, V> {
 
     /// Removes the places of removed values from the queues, if there are too many.
     fn tidy(&mut self) {
-        let gone = (self.small.len() + self.main.len()).saturating_sub(self.slots.len());
-        if gone > GONE_MIN.max(self.slots.len()) {
+        let removed_count = (self.small.len() + self.main.len()).saturating_sub(self.slots.len());
+        if removed_count > GONE_MIN.max(self.slots.len()) {
             let slots = &self.slots;
             let is_there =
                 |(key, ticket): &(K, u64)| slots.get(key).is_some_and(|slot| slot.ticket == *ticket);
@@ -260,9 +260,12 @@ mod tests {
         }
         assert!(table.small.len() + table.main.len() <= 2 * ROOM + GONE_MIN + 1);
         assert!(table.ghosts.len() <= ROOM && table.ghost_order.len() <= ROOM);
-        let (len, mut gone) = (table.len(), 0);
-        table.retain(|number, _| number % 2 == 0, |_| gone += 1);
-        assert_eq!((table.len() + gone, table.small_len), (len, table.small.len().min(table.small_len)));
+        let (len, mut removed_count) = (table.len(), 0);
+        table.retain(|number, _| number % 2 == 0, |_| removed_count += 1);
+        assert_eq!(
+            (table.len() + removed_count, table.small_len),
+            (len, table.small.len().min(table.small_len))
+        );
         while table.evict().is_some() {}
         assert_eq!((table.len(), table.small_len), (0, 0));
     }

@@ -58,7 +58,7 @@ pub(crate) struct OpenEntry {
     /// Sequence number in the index.
     pub(crate) sequence: u64,
     /// Sequence number of its fetch, from its file.
-    pub(crate) written: u64,
+    pub(crate) file_sequence: u64,
     /// No purge up to this number concerns it, as this loop knows.
     pub(crate) confirmed: Cell<u64>,
     /// Quota in which it is counted, as this loop knows.
@@ -72,7 +72,7 @@ pub(crate) struct OpenEntry {
 /// Checks by one loop that a file is at its path, one at a time.
 pub(crate) struct PathCheck {
     /// Time at which the file was last found at its path.
-    seen: Cell<Instant>,
+    checked_at: Cell<Instant>,
     /// Start of the check in progress.
     begun: Cell<Option<Instant>>,
     over: Notify,
@@ -94,12 +94,12 @@ pub(crate) enum DueCheck {
 impl PathCheck {
     /// Creates the state of a file that has just been opened.
     pub(crate) fn new() -> Self {
-        Self { seen: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
+        Self { checked_at: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
     }
 
     /// Returns the check that is due at `now`.
     pub(crate) fn due(&self, now: Instant) -> DueCheck {
-        let age = now.saturating_duration_since(self.seen.get());
+        let age = now.saturating_duration_since(self.checked_at.get());
         match self.begun.get() {
             _ if age < SEEN_AHEAD => DueCheck::Nothing,
             None if age < SEEN => DueCheck::Begin,
@@ -116,7 +116,7 @@ impl PathCheck {
 
     /// Notes the end of a check that has not found the file gone.
     pub(crate) fn passed(&self) {
-        self.seen.set(self.begun.take().unwrap_or_else(tw_rt::clock::now));
+        self.checked_at.set(self.begun.take().unwrap_or_else(tw_rt::clock::now));
         self.over.notify_waiters();
     }
 
@@ -155,8 +155,8 @@ impl OpenEntries {
     }
 
     /// Returns the entry, if it is the one that the index has.
-    pub(crate) fn get(&self, zone: ZoneId, key: Key, found: &IndexEntry) -> Option<Rc<OpenEntry>> {
-        let slot = self.table.get_if(&(zone, key), |slot| slot.entry.is_current(found))?;
+    pub(crate) fn get(&self, zone: ZoneId, key: Key, entry: &IndexEntry) -> Option<Rc<OpenEntry>> {
+        let slot = self.table.get_if(&(zone, key), |slot| slot.entry.is_current(entry))?;
         slot.used.set(tw_rt::clock::now());
         Some(slot.entry.clone())
     }
@@ -165,8 +165,8 @@ impl OpenEntries {
     pub(crate) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<OpenEntry>) {
         let at = (zone, key);
         if self.table.peek(&at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry)) {
-            let gone = self.table.remove(&at);
-            self.subtract(gone);
+            let entry_slot = self.table.remove(&at);
+            self.subtract(entry_slot);
         }
     }
 
@@ -174,8 +174,8 @@ impl OpenEntries {
     pub(crate) fn put(&mut self, zone: ZoneId, index: &Arc<Index>, key: Key, entry: Rc<OpenEntry>) {
         let (at, size, sums) = ((zone, key), entry.size(), entry.sums_size());
         if size > self.bytes_max || sums > SUMS_MAX {
-            let gone = self.table.remove(&at);
-            self.subtract(gone);
+            let slot = self.table.remove(&at);
+            self.subtract(slot);
             return;
         }
         let used = Cell::new(tw_rt::clock::now());
@@ -184,8 +184,8 @@ impl OpenEntries {
         let replaced = self.table.insert(at, EntrySlot { index: index.clone(), entry, used });
         self.subtract(replaced);
         while self.table.len() > self.entries_max || self.bytes > self.bytes_max || self.sums > SUMS_MAX {
-            let gone = self.table.evict();
-            self.subtract(gone);
+            let slot = self.table.evict();
+            self.subtract(slot);
         }
     }
 
@@ -194,13 +194,13 @@ impl OpenEntries {
     pub fn sweep(&mut self, inactive: Duration) {
         let now = tw_rt::clock::now();
         let is_kept = |(_, key): &(ZoneId, Key), slot: &EntrySlot| {
-            let is_current = slot.index.peek(*key).is_some_and(|found| slot.entry.is_current(&found));
+            let is_current = slot.index.peek(*key).is_some_and(|entry| slot.entry.is_current(&entry));
             is_current && now.saturating_duration_since(slot.used.get()) < inactive
         };
         let (bytes, sums) = (&mut self.bytes, &mut self.sums);
-        self.table.retain(is_kept, |gone| {
-            *bytes -= gone.entry.size();
-            *sums -= gone.entry.sums_size();
+        self.table.retain(is_kept, |entry_slot| {
+            *bytes -= entry_slot.entry.size();
+            *sums -= entry_slot.entry.sums_size();
         });
     }
 
@@ -212,14 +212,14 @@ impl OpenEntries {
 
     /// Closes one entry. Returns false if there is none.
     pub fn close_one(&mut self) -> bool {
-        let gone = self.table.evict();
-        let has_closed = gone.is_some();
-        self.subtract(gone);
+        let slot = self.table.evict();
+        let has_closed = slot.is_some();
+        self.subtract(slot);
         has_closed
     }
 
-    fn subtract(&mut self, gone: Option<EntrySlot>) {
-        let Some(slot) = gone else { return };
+    fn subtract(&mut self, entry_slot: Option<EntrySlot>) {
+        let Some(slot) = entry_slot else { return };
         self.bytes -= slot.entry.size();
         self.sums -= slot.entry.sums_size();
     }
@@ -228,7 +228,7 @@ impl OpenEntries {
 impl OpenEntry {
     /// Copies the entry with another head.
     pub(crate) fn with(&self, meta: Meta) -> Self {
-        let Self { file, address, offset, tags, len, body, sequence, written, .. } = self;
+        let Self { file, address, offset, tags, len, body, sequence, file_sequence, .. } = self;
         let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
         let path_check = PathCheck::new();
         Self {
@@ -240,7 +240,7 @@ impl OpenEntry {
             len: *len,
             body,
             sequence: *sequence,
-            written: *written,
+            file_sequence: *file_sequence,
             confirmed: self.confirmed.clone(),
             quota: self.quota.clone(),
             path_check,
@@ -249,8 +249,8 @@ impl OpenEntry {
     }
 
     /// Returns true if the index has this response at this place.
-    fn is_current(&self, found: &IndexEntry) -> bool {
-        (self.sequence, self.address) == (found.sequence, found.address)
+    fn is_current(&self, entry: &IndexEntry) -> bool {
+        (self.sequence, self.address) == (entry.sequence, entry.address)
     }
 
     /// Offset of the body in the file.

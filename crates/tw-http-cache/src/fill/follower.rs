@@ -56,8 +56,8 @@ impl Follower {
     }
 
     async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
-        let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.at));
-        let want = want.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let remaining = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.at));
+        let want = want.min(usize::try_from(remaining).unwrap_or(usize::MAX));
         if want == 0 {
             self.report(r);
             return Ok(None);

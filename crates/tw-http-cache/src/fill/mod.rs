@@ -57,7 +57,7 @@ struct FillState {
     /// Body bytes received.
     received: u64,
     /// Body bytes that the file has.
-    written: u64,
+    written_len: u64,
     file: Option<PartialFile>,
     /// Body bytes that the disk has taken.
     settled: u64,
@@ -168,7 +168,7 @@ impl Fill {
             pieces: VecDeque::new(),
             base: 0,
             received: 0,
-            written: 0,
+            written_len: 0,
             file: None,
             settled: 0,
             readable: 0,
@@ -224,7 +224,7 @@ impl Fill {
     pub(crate) fn refresh(&self, begun: FillHead, file: &OpenFile, head: u64) {
         let len = begun.len.unwrap_or(0);
         self.change(|state| {
-            (state.base, state.received, state.written) = (len, len, len);
+            (state.base, state.received, state.written_len) = (len, len, len);
             (state.settled, state.readable) = (len, len);
             let (file, check) = (file.file().clone(), file.check().cloned());
             state.file = Some(PartialFile { file, head, check });
@@ -317,7 +317,7 @@ impl Fill {
     /// Returns the bytes that are not in the file yet, and their offset in the body.
     pub(crate) fn unwritten(&self) -> (u64, Vec<Bytes>) {
         let state = self.state.lock();
-        let mut skip = state.written - state.base;
+        let mut skip = state.written_len - state.base;
         let mut pieces = Vec::new();
         for piece in &state.pieces {
             let len = piece.len() as u64;
@@ -329,13 +329,13 @@ impl Fill {
             pieces.push(piece.slice(skip as usize..));
             skip = 0;
         }
-        (state.written, pieces)
+        (state.written_len, pieces)
     }
 
     /// Number of received bytes that are not in the file.
     pub(crate) fn pending(&self) -> u64 {
         let state = self.state.lock();
-        state.received - state.written
+        state.received - state.written_len
     }
 
     /// Number of body bytes received.
@@ -347,8 +347,8 @@ impl Fill {
     /// all of them.
     pub(crate) fn note_written(&self, file: &File, head: u64, len: u64, settled: u64) {
         let mut state = self.state.lock();
-        state.written += len;
-        (state.settled, state.readable) = (settled, state.written);
+        state.written_len += len;
+        (state.settled, state.readable) = (settled, state.written_len);
         state.file.get_or_insert_with(|| PartialFile { file: file.clone(), head, check: None });
         state.trim();
     }
@@ -485,7 +485,7 @@ impl Fill {
         }
         if let Some(Some(place)) = state.followers.get_mut(id) {
             match &mut place.waker {
-                Some(known) => known.clone_from(cx.waker()),
+                Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
         }
@@ -552,7 +552,7 @@ impl FillState {
     fn held_from(&self) -> u64 {
         match self.is_given_up {
             true => self.slowest().unwrap_or(self.received).max(self.base),
-            false => self.written,
+            false => self.written_len,
         }
     }
 

@@ -340,7 +340,7 @@ impl Fill {
     /// Waits until `pending` bytes are not in the file yet, or the fill has ended.
     pub(crate) fn poll_pending(&self, pending: u64, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        if state.end.is_some() || state.received - state.written >= pending {
+        if state.end.is_some() || state.received - state.written_len >= pending {
             return Poll::Ready(());
         }
         state.wait(cx);

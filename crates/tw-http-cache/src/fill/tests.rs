@@ -54,15 +54,15 @@ fn followers_are_woken_once_for_new_bytes() {
     let counts = || woken.each_ref().map(|woken| woken.0.load(Relaxed));
     assert!(!poll(0, 0) && !poll(0, 0) && !poll(1, 0) && !poll(2, 0));
     fill.remove_follower(ids[2]);
-    let left = counts();
-    assert_eq!(left[2], 0, "who has left is not woken");
+    let rest = counts();
+    assert_eq!(rest[2], 0, "who has left is not woken");
     assert!(!poll(0, 0) && !poll(1, 0));
     push(&fill, 1);
-    assert_eq!([counts()[0] - left[0], counts()[1] - left[1], counts()[2]], [1, 1, 0]);
+    assert_eq!([counts()[0] - rest[0], counts()[1] - rest[1], counts()[2]], [1, 1, 0]);
     // Who has not asked again does not wait.
     assert!(poll(0, 0) && !poll(0, PIECE));
     push(&fill, 1);
-    assert_eq!([counts()[0] - left[0], counts()[1] - left[1]], [2, 1]);
+    assert_eq!([counts()[0] - rest[0], counts()[1] - rest[1]], [2, 1]);
 }
 
 #[test]
@@ -132,17 +132,17 @@ fn complete_fill_is_found_behind_its_replacement_until_stored() {
     third.set_earlier(second.clone());
     // Two that begin at once.
     first.set_earlier(third.clone());
-    let found = |fill: &Arc<Fill>| fill.youngest_whole();
-    assert!(found(&third).is_none());
+    let find = |fill: &Arc<Fill>| fill.youngest_whole();
+    assert!(find(&third).is_none());
     first.end(BodyEnd::Whole, None);
-    assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
+    assert!(Arc::ptr_eq(&find(&third).unwrap(), &first));
     second.end(BodyEnd::Broken, None);
-    assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
+    assert!(Arc::ptr_eq(&find(&third).unwrap(), &first));
     assert!(Arc::ptr_eq(&third.earlier().unwrap(), &first));
     third.forget_earlier(&|meta| meta.key_text == "other");
-    assert!(found(&third).is_some());
+    assert!(find(&third).is_some());
     first.mark_placed();
-    assert!(found(&third).is_none() && third.earlier().is_none());
+    assert!(find(&third).is_none() && third.earlier().is_none());
     third.end(BodyEnd::Whole, None);
-    assert!(Arc::ptr_eq(&found(&third).unwrap(), &third));
+    assert!(Arc::ptr_eq(&find(&third).unwrap(), &third));
 }

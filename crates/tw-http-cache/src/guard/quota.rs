@@ -66,5 +66,5 @@ impl Quotas {
 
 /// Returns true if the index has a response with this key.
 pub(crate) fn has_response(index: &Index, key: Key) -> bool {
-    index.peek(key).is_some_and(|found| found.holds == EntryState::File)
+    index.peek(key).is_some_and(|entry| entry.holds == EntryState::File)
 }

@@ -130,8 +130,8 @@ impl Cache {
         if !hedge.is_open.replace(false) {
             return None;
         }
-        let found = self.index()?.peek(hedged.key)?;
-        if found.holds != EntryState::File || found.size > HEDGE_SIZE_MAX {
+        let entry = self.index()?.peek(hedged.key)?;
+        if entry.holds != EntryState::File || entry.size > HEDGE_SIZE_MAX {
             return None;
         }
         let now = tw_rt::clock::now();

@@ -70,7 +70,7 @@ impl FoundState {
             Reuse::Fresh { age } | Reuse::Accepted { age } if self.is_stale => {
                 Reuse::Stale { age, while_revalidate: Window::Closed, if_error: Window::Closed }
             }
-            found => found,
+            reuse => reuse,
         }
     }
 }
@@ -83,16 +83,16 @@ pub(crate) enum SearchOutcome {
     Hedged(HedgeWinner),
 }
 
-/// Finds the entry of `wanted`, which is a variant if the main entry has `Vary`. Waits for the disk, or for the upstream server if
+/// Finds the entry of `query`, which is a variant if the main entry has `Vary`. Waits for the disk, or for the upstream server if
 /// that is faster and `hedge` permits it. The disk operations are added to `account`.
 pub(crate) async fn find(
     r: &Request,
-    wanted: &EntryQuery<'_>,
+    query: &EntryQuery<'_>,
     vary: Option<&Bytes>,
     hedge: Option<&LookupHedge>,
     account: &mut Option<Account>,
 ) -> SearchOutcome {
-    let mut found = FoundEntry::default();
+    let mut found_entry = FoundEntry::default();
     let winner = {
         let event_loop = &r.client().event_loop;
         let search = EntrySearch {
@@ -104,26 +104,26 @@ pub(crate) async fn find(
         };
         match hedge {
             None => {
-                search.find(wanted, &mut found).await;
+                search.find(query, &mut found_entry).await;
                 None
             }
             Some(hedge) => {
-                let hedged = HedgedKey { main: wanted.main, key: wanted.key, other: vary };
-                let search = search.find(wanted, &mut found);
-                Box::pin(wanted.cache.hedge(r, hedge, hedged, search)).await
+                let hedged = HedgedKey { main: query.main, key: query.key, other: vary };
+                let search = search.find(query, &mut found_entry);
+                Box::pin(query.cache.hedge(r, hedge, hedged, search)).await
             }
         }
     };
-    let FoundEntry { entry, gone, account: part } = found;
-    for gone in gone {
-        match wanted.cache.disk_of(r).cloned() {
+    let FoundEntry { entry, removed_entries, account: part } = found_entry;
+    for removed_entry in removed_entries {
+        match query.cache.disk_of(r).cloned() {
             // Its successor has the same file name: the file has to be gone before that is stored.
-            Some(disk) if gone.key == wanted.key => {
+            Some(disk) if removed_entry.key == query.key => {
                 // Should it stay, the next start finds it.
-                let cache = wanted.cache;
-                let _ = cache.zone.store.remove(cache.context(&disk), gone).await;
+                let cache = query.cache;
+                let _ = cache.zone.store.remove(cache.context(&disk), removed_entry).await;
             }
-            _ => wanted.cache.remove_evicted(r, Some(gone)),
+            _ => query.cache.remove_evicted(r, Some(removed_entry)),
         }
     }
     match (&mut *account, part) {
@@ -155,35 +155,35 @@ pub(crate) struct EntrySearch<'a> {
 pub(crate) struct FoundEntry {
     pub(crate) entry: Option<(Rc<OpenEntry>, FoundState)>,
     /// Entries that have left the index; the caller removes their files.
-    pub(crate) gone: Vec<RemovedEntry>,
+    pub(crate) removed_entries: Vec<RemovedEntry>,
     /// Disk operations of the search, if there were any.
     account: Option<Account>,
 }
 
 impl EntrySearch<'_> {
     /// Searches for an entry.
-    pub(crate) async fn find(&self, wanted: &EntryQuery<'_>, out: &mut FoundEntry) {
-        let EntryQuery { cache, key, .. } = *wanted;
+    pub(crate) async fn find(&self, query: &EntryQuery<'_>, out: &mut FoundEntry) {
+        let EntryQuery { cache, key, .. } = *query;
         let zone = &cache.zone;
-        let Some(held) = zone.loaded() else { return };
-        let ZoneIndex { index, purges, .. } = held;
+        let Some(zone_index) = zone.loaded() else { return };
+        let ZoneIndex { index, purges, .. } = zone_index;
         let now = seconds(tw_rt::clock::unix().secs);
-        let look_up = || index.lookup(key, now).filter(|found| found.holds == EntryState::File);
-        let mut found = look_up();
-        if found.is_none() && zone.is_restoring() && Box::pin(cache.restore_key(key, self.disk)).await {
-            found = look_up();
+        let look_up = || index.lookup(key, now).filter(|index_entry| index_entry.holds == EntryState::File);
+        let mut index_entry = look_up();
+        if index_entry.is_none() && zone.is_restoring() && Box::pin(cache.restore_key(key, self.disk)).await {
+            index_entry = look_up();
         }
-        let entry = match found {
-            Some(found) => {
-                let hot = self.hot.borrow_mut().get(zone.id, key, &found);
+        let entry = match index_entry {
+            Some(index_entry) => {
+                let hot = self.hot.borrow_mut().get(zone.id, key, &index_entry);
                 match hot {
                     Some(entry)
-                        if cache.may_serve(&entry) && self.is_in_place(wanted, &entry, &found).await =>
+                        if cache.may_serve(&entry) && self.is_in_place(query, &entry, &index_entry).await =>
                     {
                         entry
                     }
                     // Rare, and large: hits in memory do without its room.
-                    _ => match Box::pin(self.open(wanted, Some(&found), out)).await {
+                    _ => match Box::pin(self.open(query, Some(&index_entry), out)).await {
                         Some(entry) => self.add_open(cache, index, key, entry),
                         None => return,
                     },
@@ -193,8 +193,8 @@ impl EntrySearch<'_> {
             None if !zone.is_loaded.load(Relaxed) => {
                 let removals = zone.store.removals();
                 let Some(disk) = (self.disk)() else { return };
-                let Some(entry) = Box::pin(self.open(wanted, None, out)).await else { return };
-                let known = LoadedEntry {
+                let Some(entry) = Box::pin(self.open(query, None, out)).await else { return };
+                let loaded_entry = LoadedEntry {
                     key,
                     sequence: entry.sequence,
                     since: entry.sequence,
@@ -202,38 +202,40 @@ impl EntrySearch<'_> {
                     valid_until: valid_until(&entry.meta),
                 };
                 let file = entry.file.file();
-                match zone.store.admit_file(cache.context(disk), &known, file, removals).await {
-                    Ok(pushed_out) => out.gone.extend(pushed_out),
+                match zone.store.admit_file(cache.context(disk), &loaded_entry, file, removals).await {
+                    Ok(pushed_out) => out.removed_entries.extend(pushed_out),
                     Err(error) => cache.report_disk_failure(&error, "reading a response", self.log),
                 }
                 self.add_open(cache, index, key, entry)
             }
             None => return,
         };
-        let (checked, since) = found.map_or((0, 0), |found| (found.checked, found.since));
+        let (checked, since) =
+            index_entry.map_or((0, 0), |index_entry| (index_entry.checked, index_entry.since));
         // Of a file that was found on the disk, it is not known which purges came before it.
-        let since = if since == 0 { entry.written } else { since };
+        let since = if since == 0 { entry.file_sequence } else { since };
         // The fills of a key whose file was found on the disk may be known, although the file itself is not.
-        let is_claimed = found.or_else(|| index.peek(key)).is_some_and(|found| found.claims > 0);
-        let hits = found.map_or(0, |found| found.hits);
+        let is_claimed =
+            index_entry.or_else(|| index.peek(key)).is_some_and(|index_entry| index_entry.claims > 0);
+        let hits = index_entry.map_or(0, |index_entry| index_entry.hits);
         let checked = checked.max(entry.confirmed.get());
         // Of the response itself, whatever was checked: a purge of the key that it is a variant of is not remembered.
         let sequence = match entry.address {
-            Some(_) => entry.written,
-            None => found.map_or(0, |found| found.sequence).max(entry.written),
+            Some(_) => entry.file_sequence,
+            None => index_entry.map_or(0, |index_entry| index_entry.sequence).max(entry.file_sequence),
         };
-        let verdict = if sequence < wanted.since || held.is_below_floor(entry.written) {
+        let verdict = if sequence < query.since || zone_index.is_below_floor(entry.file_sequence) {
             Verdict::Purged(Purge::Hard)
         } else {
-            let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
-            purges.verdict(checked.max(entry.written), &subject)
+            let subject = Subject { key: query.main, text: query.text, tags: &entry.tags };
+            purges.verdict(checked.max(entry.file_sequence), &subject)
         };
         match verdict {
             Verdict::Kept(upto) => {
                 if upto > checked {
                     // While an entry is validated, its head may be younger than the one that the index knows. Other loops may have that
                     // one in memory, and it may be purged.
-                    if found.is_none_or(|found| entry.written <= found.checked) {
+                    if index_entry.is_none_or(|index_entry| entry.file_sequence <= index_entry.checked) {
                         index.confirm(key, entry.sequence, upto);
                     }
                     entry.confirmed.set(upto);
@@ -244,17 +246,22 @@ impl EntrySearch<'_> {
                 out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: true }));
             }
             Verdict::Purged(Purge::Hard) => {
-                let gone = index.remove_if_sequence(key, entry.sequence);
-                zone.counts.purged.add(u64::from(gone.is_some()));
-                out.gone.extend(gone);
+                let removed_entry = index.remove_if_sequence(key, entry.sequence);
+                zone.counts.purged.add(u64::from(removed_entry.is_some()));
+                out.removed_entries.extend(removed_entry);
             }
         }
     }
 
     // DIFF(nginx): the path is checked once a second, not for each hit.
     /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
-    async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>, known: &IndexEntry) -> bool {
-        if !wanted.cache.zone.store.is_open_to_others(entry.address) {
+    async fn is_in_place(
+        &self,
+        query: &EntryQuery<'_>,
+        entry: &Rc<OpenEntry>,
+        index_entry: &IndexEntry,
+    ) -> bool {
+        if !query.cache.zone.store.is_open_to_others(entry.address) {
             return true;
         }
         let now = tw_rt::clock::now();
@@ -266,13 +273,13 @@ impl EntrySearch<'_> {
         if let DueCheck::Begin | DueCheck::BeginAndWait(_) = due {
             let Some(disk) = (self.disk)() else { return true };
             entry.path_check.begin(now);
-            check_path(event_loop, wanted, entry.clone(), disk.clone());
+            check_path(event_loop, query, entry.clone(), disk.clone());
         }
         if let DueCheck::BeginAndWait(until) | DueCheck::Wait(until) = due {
             entry.path_check.wait(until).await;
         }
-        let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, known);
-        found.is_some_and(|found| Rc::ptr_eq(&found, entry))
+        let open_entry = self.hot.borrow_mut().get(query.cache.zone.id, query.key, index_entry);
+        open_entry.is_some_and(|open_entry| Rc::ptr_eq(&open_entry, entry))
     }
 
     fn add_open(&self, cache: &Cache, index: &Arc<Index>, key: Key, entry: OpenEntry) -> Rc<OpenEntry> {
@@ -281,44 +288,44 @@ impl EntrySearch<'_> {
         entry
     }
 
-    /// Opens an entry. `known` is what the index has of it, if it is there. Errors are logged and return `None`.
+    /// Opens an entry. `entry` is what the index has of it, if it is there. Errors are logged and return `None`.
     async fn open(
         &self,
-        wanted: &EntryQuery<'_>,
-        known: Option<&IndexEntry>,
+        query: &EntryQuery<'_>,
+        entry: Option<&IndexEntry>,
         out: &mut FoundEntry,
     ) -> Option<OpenEntry> {
-        let EntryQuery { cache, key, .. } = *wanted;
-        let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
-        let sequence = known.map(|known| known.sequence);
-        let address = known.and_then(|known| known.address);
+        let EntryQuery { cache, key, .. } = *query;
+        let (zone_index, disk) = (cache.zone.loaded()?, (self.disk)()?);
+        let sequence = entry.map(|entry| entry.sequence);
+        let address = entry.and_then(|entry| entry.address);
         let place = StoredAt::of(&cache.place, key, address);
         let account = out.account.insert(self.account.part(JobClass::Hit, place.source()));
         let read = async |account: &mut Account| {
-            let found = self.read(disk, wanted, account, &place).await;
-            match &found {
+            let result = self.read(disk, query, account, &place).await;
+            match &result {
                 // Its head may just be rewritten after a validation.
                 Ok((EntryRead::Damaged(FormatError::Checksum | FormatError::StateChecksum), _))
                     if place.is_file() =>
                 {
-                    self.read(disk, wanted, account, &place).await
+                    self.read(disk, query, account, &place).await
                 }
-                _ => found,
+                _ => result,
             }
         };
         match cache.read_guarded(key, account, self.log, read).await? {
             // Two texts may have the same key, a hash.
-            Ok((EntryRead::Entry(read), _)) if *read.meta.key_text != *wanted.text => None,
-            Ok((EntryRead::Entry(read), check)) => Some(open_entry(held, known, *read, check)),
+            Ok((EntryRead::Entry(read), _)) if *read.meta.key_text != *query.text => None,
+            Ok((EntryRead::Entry(read), check)) => Some(open_entry(zone_index, entry, *read, check)),
             Ok((read @ (EntryRead::Missing | EntryRead::Another(_)), _)) => {
                 match (read, address, sequence) {
                     (EntryRead::Another(other), Some(address), _)
-                        if held.index.share_record_entry(key, other) =>
+                        if zone_index.index.share_record_entry(key, other) =>
                     {
-                        held.index.set_apart(key, address, seconds(tw_rt::clock::unix().secs));
+                        zone_index.index.set_apart(key, address, seconds(tw_rt::clock::unix().secs));
                     }
-                    (_, Some(address), _) => held.index.remove_missing_record(key, address),
-                    (_, None, Some(sequence)) => held.index.remove_missing(key, sequence),
+                    (_, Some(address), _) => zone_index.index.remove_missing_record(key, address),
+                    (_, None, Some(sequence)) => zone_index.index.remove_missing(key, sequence),
                     (_, None, None) => {}
                 }
                 None
@@ -329,15 +336,20 @@ impl EntrySearch<'_> {
                 let shown = StoredPlace { place: &cache.place, key, address };
                 (self.log)(Level::Crit, format_args!("{shown} is damaged: {why}"));
                 if let Some(address) = address {
-                    out.gone.extend(held.index.remove_if_address(key, address));
+                    out.removed_entries.extend(zone_index.index.remove_if_address(key, address));
                     return None;
                 }
-                let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
+                let removed_entry =
+                    sequence.and_then(|sequence| zone_index.index.remove_if_sequence(key, sequence));
                 // Otherwise another task has removed the entry or stored another one.
-                if sequence.is_none() || gone.is_some() {
+                if sequence.is_none() || removed_entry.is_some() {
                     let mut account = Account::new(JobClass::Evict, JobSource::NONE);
                     // Should it stay, it is found again.
-                    let _ = cache.zone.store.remove_file(cache.context(disk), &mut account, key, gone).await;
+                    let _ = cache
+                        .zone
+                        .store
+                        .remove_file(cache.context(disk), &mut account, key, removed_entry)
+                        .await;
                 }
                 None
             }
@@ -352,24 +364,24 @@ impl EntrySearch<'_> {
     async fn read(
         &self,
         disk: &Disk,
-        wanted: &EntryQuery<'_>,
+        query: &EntryQuery<'_>,
         account: &mut Account,
         place: &StoredAt,
     ) -> Result<(EntryRead, Option<BodyCheck>), DiskError> {
-        let (cache, cx) = (wanted.cache, wanted.cache.context(disk));
+        let (cache, cx) = (query.cache, query.cache.context(disk));
         let mut find = async || cache.zone.store.find(cx, account, place, FIRST_READ).await;
-        let found = match self.event_loop.filter(|_| place.is_file()) {
+        let entry_read = match self.event_loop.filter(|_| place.is_file()) {
             Some(event_loop) => event_loop.retry_with_descriptor(find).await?,
             None => find().await?,
         };
-        let EntryRead::Entry(entry) = &found else { return Ok((found, None)) };
+        let EntryRead::Entry(entry) = &entry_read else { return Ok((entry_read, None)) };
         // Always for a record: a power cut may leave one whose body was not written.
         let is_checked = cache.place.verify || !place.is_file();
-        if !is_checked || *entry.meta.key_text != *wanted.text {
-            return Ok((found, None));
+        if !is_checked || *entry.meta.key_text != *query.text {
+            return Ok((entry_read, None));
         }
-        Ok(match self.begin_check(disk, wanted, account, place.address(), entry).await? {
-            Ok(check) => (found, check),
+        Ok(match self.begin_check(disk, query, account, place.address(), entry).await? {
+            Ok(check) => (entry_read, check),
             Err(why) => (EntryRead::Damaged(why), None),
         })
     }
@@ -379,7 +391,7 @@ impl EntrySearch<'_> {
     async fn begin_check(
         &self,
         disk: &Disk,
-        wanted: &EntryQuery<'_>,
+        query: &EntryQuery<'_>,
         account: &mut Account,
         address: Option<SegmentAddress>,
         entry: &ReadEntry,
@@ -403,12 +415,12 @@ impl EntrySearch<'_> {
             Ok(sums) => sums,
             Err(why) => return Ok(Err(why)),
         };
-        let (cache, key, sequence) = (wanted.cache.clone(), wanted.key, AtomicU64::new(0));
+        let (cache, key, sequence) = (query.cache.clone(), query.key, AtomicU64::new(0));
         let checked = Arc::new(CheckedEntry { cache, key, address, sequence });
         let start = offset + u64::from(meta.header_size);
         let check = BlockCheck::new(start..start + body_len, sums, checked.clone());
         // The place of a record on a device may be used again while the entry is open.
-        let is_always = wanted.cache.zone.store.is_place_reused(address);
+        let is_always = query.cache.zone.store.is_place_reused(address);
         let check = Arc::new(if is_always { check.always() } else { check });
         let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,
@@ -422,14 +434,14 @@ impl EntrySearch<'_> {
 }
 
 /// Checks in the background whether the file of an open entry is still at its path. If not, the entry is closed.
-fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
-    let (cache, key, at) = (wanted.cache.clone(), wanted.key, event_loop.clone());
+fn check_path(event_loop: &Rc<Loop>, query: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
+    let (cache, key, at) = (query.cache.clone(), query.key, event_loop.clone());
     let subject = Task { kind: "cache look", id: event_loop.index as u64 };
     event_loop.connections.spawn_counted(subject, async move {
         let path = cache.place.path(key);
         let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
         let is_lost = match disk.stat(&mut account, &path).await {
-            Ok(found) => !is_same(&found, entry.file.file().meta()),
+            Ok(meta) => !is_same(&meta, entry.file.file().meta()),
             // With another error the file may be there.
             Err(error) => matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)),
         };
@@ -445,22 +457,22 @@ fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntr
 /// Checksums of an entry, and the receiver of damage.
 type BodyCheck = (Arc<BlockCheck>, Arc<CheckedEntry>);
 
-/// Makes an open entry of one that was read. `known` is what the index has of it, if it is there.
+/// Makes an open entry of one that was read. `entry` is what the index has of it, if it is there.
 fn open_entry(
-    held: &ZoneIndex,
-    known: Option<&IndexEntry>,
+    zone_index: &ZoneIndex,
+    entry: Option<&IndexEntry>,
     read: ReadEntry,
     check: Option<BodyCheck>,
 ) -> OpenEntry {
     let ReadEntry { meta, file, offset, len, first, .. } = read;
-    let address = known.and_then(|known| known.address);
+    let address = entry.and_then(|entry| entry.address);
     let body_len = meta.body_len.unwrap_or(0);
     let is_small = body_len <= BODY_MAX as u64 && first.len() as u64 == len;
-    let written = match known {
-        Some(known) if address.is_some() => held.written(known, meta.sequence),
-        _ => held.purges.sequence().admit(meta.sequence),
+    let written_sequence = match entry {
+        Some(entry) if address.is_some() => zone_index.response_sequence(entry, meta.sequence),
+        _ => zone_index.purges.sequence().admit(meta.sequence),
     };
-    let sequence = known.map_or(written, |known| known.sequence);
+    let sequence = entry.map_or(written_sequence, |entry| entry.sequence);
     let (check, checked) = check.unzip();
     if let Some(checked) = &checked {
         checked.sequence.store(sequence, Relaxed);
@@ -471,7 +483,7 @@ fn open_entry(
     };
     OpenEntry {
         tags: meta.tags.iter().map(Tag::of).collect(),
-        written,
+        file_sequence: written_sequence,
         file: Rc::new(file.with_check(check)),
         address,
         offset,

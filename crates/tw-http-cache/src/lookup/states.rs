@@ -149,7 +149,7 @@ impl<'a> LookupRun<'a> {
         let decision = loop {
             state = match state {
                 LookupState::Search => self.search().await,
-                LookupState::Candidate(found) => self.use_entry(found),
+                LookupState::Candidate(candidate_entry) => self.use_entry(candidate_entry),
                 LookupState::Missed => self.miss(),
                 LookupState::Fetch => self.fetch(),
                 LookupState::Follow(fill) => self.follow(&fill).await,
@@ -248,19 +248,20 @@ impl<'a> LookupRun<'a> {
     /// Searches for the entry, and for a fill that is younger.
     async fn search(&mut self) -> LookupState {
         let hit = self.begin_hit();
-        let found = match self.find_entry().await {
+        let candidate_entry = match self.find_entry().await {
             SearchOutcome::Entry(entry, state) => Some(CandidateEntry { entry, state, hit }),
             SearchOutcome::Nothing => None,
             SearchOutcome::Hedged(winner) => return self.join_hedge(winner),
         };
         // A fill in progress is younger than the entry.
-        if found.as_ref().is_none_or(|found| found.state.is_claimed) {
+        if candidate_entry.as_ref().is_none_or(|candidate_entry| candidate_entry.state.is_claimed) {
             match self.joiner().find_recent().await {
                 // The fill may have been stored between the two searches.
                 RecentFill::Nothing => {
-                    let known = found.as_ref().map(|found| found.entry.sequence);
+                    let sequence =
+                        candidate_entry.as_ref().map(|candidate_entry| candidate_entry.entry.sequence);
                     let stored = self.stored();
-                    if stored.is_some() && stored != known && stored != self.missed {
+                    if stored.is_some() && stored != sequence && stored != self.missed {
                         self.missed = stored;
                         return LookupState::Search;
                     }
@@ -269,7 +270,7 @@ impl<'a> LookupRun<'a> {
                 RecentFill::Stored => return LookupState::Search,
             }
         }
-        found.map_or(LookupState::Missed, LookupState::Candidate)
+        candidate_entry.map_or(LookupState::Missed, LookupState::Candidate)
     }
 
     /// Finds the entry of this request, main or variant.
@@ -308,8 +309,8 @@ impl<'a> LookupRun<'a> {
     }
 
     /// Serves an entry, or keeps it for a failure of the upstream server or for validation.
-    fn use_entry(&mut self, found: CandidateEntry) -> LookupState {
-        let CandidateEntry { entry, state, hit } = found;
+    fn use_entry(&mut self, candidate_entry: CandidateEntry) -> LookupState {
+        let CandidateEntry { entry, state, hit } = candidate_entry;
         let (r, settings) = (self.r, self.settings);
         let now = tw_rt::clock::unix().secs;
         self.confirm_quota(&entry);
@@ -464,8 +465,8 @@ impl<'a> LookupRun<'a> {
 
     /// Sequence number of the entry with the last searched key, if it is stored.
     fn stored(&self) -> Option<u64> {
-        let found = self.target.cache.index()?.peek(self.searched)?;
-        (found.holds == EntryState::File).then_some(found.sequence)
+        let entry = self.target.cache.index()?.peek(self.searched)?;
+        (entry.holds == EntryState::File).then_some(entry.sequence)
     }
 
     /// Returns true if the request and the disk permit the response to be stored.
@@ -490,10 +491,10 @@ impl<'a> LookupRun<'a> {
 
     fn keep_stale(&mut self, entry: Rc<OpenEntry>) {
         let fields = &entry.meta.fields;
-        let found = policy::validators(entry.meta.status, fields);
-        let last_modified = found.last_modified.and_then(|_| fields.share(b"Last-Modified"));
+        let validators = policy::validators(entry.meta.status, fields);
+        let last_modified = validators.last_modified.and_then(|_| fields.share(b"Last-Modified"));
         self.report.last_modified = last_modified.unwrap_or_default();
-        self.report.etag = found.etag.and_then(|_| fields.share(b"ETag")).unwrap_or_default();
+        self.report.etag = validators.etag.and_then(|_| fields.share(b"ETag")).unwrap_or_default();
         self.stale = Some(entry);
     }
 

@@ -168,8 +168,9 @@ impl Lookup {
                 // An entry that may not be stored any more is removed, unless that is because of this client only.
                 if settings.is_rfc9111() && why != NoStoreReason::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
-                    let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
-                    self.cache.remove_evicted(r, gone);
+                    let removed_entry =
+                        self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
+                    self.cache.remove_evicted(r, removed_entry);
                 }
                 return (CachedResponse::of_entry(Rc::new(stale.with(meta)), 0), Some(why));
             }

@@ -57,7 +57,7 @@ impl MemberFile {
         if lines.next() != Some(TITLE) {
             return FoundMember::None;
         }
-        let mut found = Self::default();
+        let mut member_file = Self::default();
         let mut has_set = false;
         for line in lines {
             let space = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
@@ -67,16 +67,16 @@ impl MemberFile {
                     let set =
                         std::str::from_utf8(value).ok().and_then(|hex| u64::from_str_radix(hex, 16).ok());
                     has_set = set.is_some();
-                    found.set = set.unwrap_or_default();
+                    member_file.set = set.unwrap_or_default();
                 }
-                b"path" => found.path = value.into(),
-                b"member" => _ = found.members.insert(value.into()),
-                b"out" => _ = found.out.insert(value.into()),
+                b"path" => member_file.path = value.into(),
+                b"member" => _ = member_file.members.insert(value.into()),
+                b"out" => _ = member_file.out.insert(value.into()),
                 // Of a newer version.
                 _ => {}
             }
         }
-        if has_set { FoundMember::File(found) } else { FoundMember::None }
+        if has_set { FoundMember::File(member_file) } else { FoundMember::None }
     }
 
     /// Contents of the file.

@@ -49,7 +49,7 @@ pub(crate) struct GroupRecord {
 pub(crate) struct MemberZone<C> {
     group: OnceLock<Arc<MemberGroup<C>>>,
     /// Files that were found at the start.
-    pub(crate) found: FatalMutex<Option<Result<DirectoryFiles, DiskError>>>,
+    pub(crate) directory_files: FatalMutex<Option<Result<DirectoryFiles, DiskError>>>,
     pub(crate) purges_saved: AtomicU64,
     pub(crate) record_saved: AtomicU64,
     /// Last number of its purge file when it came.
@@ -79,7 +79,7 @@ impl<C> MemberZone<C> {
     pub(crate) fn new() -> Self {
         Self {
             group: OnceLock::new(),
-            found: FatalMutex::default(),
+            directory_files: FatalMutex::default(),
             purges_saved: AtomicU64::new(0),
             record_saved: AtomicU64::new(0),
             last: AtomicU64::new(0),

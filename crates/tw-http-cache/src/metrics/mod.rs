@@ -135,7 +135,7 @@ pub const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Responses that it holds.",
-        read: |scrape, out| each(scrape, out, |zone| known(zone).files),
+        read: |scrape, out| each(scrape, out, |zone| index_counts(zone).files),
     },
     Metric {
         name: "cache_bytes",
@@ -162,7 +162,7 @@ pub const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Bytes of memory for what it knows of them.",
-        read: |scrape, out| each(scrape, out, |zone| known(zone).memory),
+        read: |scrape, out| each(scrape, out, |zone| index_counts(zone).memory),
     },
     Metric {
         name: "cache_disk_admitted_ratio",
@@ -251,7 +251,7 @@ pub const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: MEMBER,
         doc: "Responses that a member holds.",
-        read: |scrape, out| each_member(scrape, out, |member| known(&member.zone).files),
+        read: |scrape, out| each_member(scrape, out, |member| index_counts(&member.zone).files),
     },
     Metric {
         name: "cache_member_bytes",
@@ -351,7 +351,7 @@ impl Cache {
     /// Returns a snapshot of the cache's numbers.
     pub fn snapshot(&self) -> CacheSnapshot {
         CacheSnapshot {
-            entries: sum(self, |zone| known(zone).files),
+            entries: sum(self, |zone| index_counts(zone).files),
             size: sum(self, CacheZone::bytes_on_disk),
             max_size: self.max_size(),
             is_cold: self.parts().any(|part| !part.zone.is_loaded.load(Relaxed)),
@@ -376,7 +376,7 @@ impl Cache {
             path: member.path_text(),
             device: path.device.as_ref().map(|device| device.path.to_string_lossy().into_owned()),
             state: member.member_state(path.weight == 0),
-            entries: known(&member.zone).files,
+            entries: index_counts(&member.zone).files,
             size: member.zone.bytes_on_disk(),
             max_size: member.max_size(),
             share: path.weight as f64 / sum.max(1) as f64,
@@ -437,9 +437,9 @@ fn each_member_snapshot(scrape: &Scrape<'_>, mut see: impl FnMut(&str, &MemberSn
     }
 }
 
-fn known(zone: &CacheZone) -> IndexCounts {
+fn index_counts(zone: &CacheZone) -> IndexCounts {
     let nothing = IndexCounts { entries: 0, files: 0, bytes: 0, memory: 0, entries_max: 0 };
-    zone.loaded().map_or(nothing, |held| held.index.counts())
+    zone.loaded().map_or(nothing, |zone_index| zone_index.index.counts())
 }
 
 fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> {

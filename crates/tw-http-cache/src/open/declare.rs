@@ -71,11 +71,11 @@ impl Cache {
                 members.iter().for_each(|member| cx.block.member_directory(member.dir.clone(), span));
             }
         }
-        let is_same_fleet = |known: &Self| match (&known.fleet, &fleet) {
-            (Some(known), Some(fleet)) => Arc::ptr_eq(known, fleet),
-            (known, fleet) => known.is_none() && fleet.is_none(),
+        let is_same_fleet = |known_cache: &Self| match (&known_cache.fleet, &fleet) {
+            (Some(known_fleet), Some(fleet)) => Arc::ptr_eq(known_fleet, fleet),
+            (known_fleet, fleet) => known_fleet.is_none() && fleet.is_none(),
         };
-        let fits = |known: &Self| known.place == place && is_same_fleet(known);
+        let fits = |known_cache: &Self| known_cache.place == place && is_same_fleet(known_cache);
         let cache = cx.keep(&name, fits, || {
             let before =
                 previous.iter().flat_map(|before| before.parts()).find(|part| part.place.is_where(&place));
@@ -106,11 +106,11 @@ impl Members<Cache> {
         let group = before.and_then(|before| before.group()).unwrap_or_default();
         let member = |path: &MemberPath| {
             let place = place.of_member(path);
-            let known = before.and_then(|before| before.parts().find(|part| part.place.goes_on_in(&place)));
-            let zone = match known {
-                Some(known) => {
-                    known.zone.resize(&place);
-                    known.zone.clone()
+            let cache = before.and_then(|before| before.parts().find(|part| part.place.goes_on_in(&place)));
+            let zone = match cache {
+                Some(cache) => {
+                    cache.zone.resize(&place);
+                    cache.zone.clone()
                 }
                 None => Arc::new(CacheZone::new(&place)),
             };

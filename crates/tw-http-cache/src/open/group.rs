@@ -39,17 +39,17 @@ impl CacheGroup {
             let members = self.members();
             // A cache with one directory may have become one with several.
             let own = members.iter().find_map(|member| Some((member, member.zone.loaded()?)));
-            let own = own.map(|(member, held)| {
-                member.zone.member.last.store(held.purges.sequence().last(), SeqCst);
-                held.purges.clone()
+            let own = own.map(|(member, zone_index)| {
+                member.zone.member.last.store(zone_index.purges.sequence().last(), SeqCst);
+                zone_index.purges.clone()
             });
             let purges = own.unwrap_or_else(|| Arc::new(Purges::new(now_ms)));
             let members: Vec<_> =
                 members.into_iter().filter(|member| member.zone.loaded().is_none()).collect();
             self.gather(&members, disk).await;
             for member in &members {
-                if let Some(found) = &*member.zone.member.found.lock() {
-                    self.unite_found(member, found, &purges);
+                if let Some(files) = &*member.zone.member.directory_files.lock() {
+                    self.unite_found(member, files, &purges);
                 }
             }
             self.purges_changed.fetch_add(1, SeqCst);
@@ -60,38 +60,45 @@ impl CacheGroup {
 
     /// Reads the files of the members, as far as they answer in time.
     async fn gather(&self, members: &[Arc<Cache>], disk: &Disk) {
-        let mut found: Vec<Option<Result<DirectoryFiles, DiskError>>> =
+        let mut directory_files: Vec<Option<Result<DirectoryFiles, DiskError>>> =
             members.iter().map(|_| None).collect();
         {
             let mut reads: Vec<_> =
                 members.iter().map(|member| Box::pin(member.read_directory_files(disk))).collect();
             let read = poll_fn(|cx| {
-                for (read, found) in reads.iter_mut().zip(&mut found).filter(|(_, found)| found.is_none()) {
+                for (read, directory_files) in reads
+                    .iter_mut()
+                    .zip(&mut directory_files)
+                    .filter(|(_, directory_files)| directory_files.is_none())
+                {
                     if let Poll::Ready(files) = read.as_mut().poll(cx) {
-                        *found = Some(files);
+                        *directory_files = Some(files);
                     }
                 }
                 // A member that others remember as left out is not waited for.
-                let out = remembered_out(found.iter().flatten());
+                let out = remembered_out(directory_files.iter().flatten());
                 let is_waited_for = |member: &Arc<Cache>| !out.contains(member.place.dir.to_bytes());
-                let is_done =
-                    members.iter().zip(&found).all(|(m, found)| found.is_some() || !is_waited_for(m));
+                let is_done = members
+                    .iter()
+                    .zip(&directory_files)
+                    .all(|(m, directory_files)| directory_files.is_some() || !is_waited_for(m));
                 if is_done { Poll::Ready(()) } else { Poll::Pending }
             });
             let _ = tokio::time::timeout(GATHER_MAX, read).await;
         }
-        let out = remembered_out(found.iter().flatten());
+        let out = remembered_out(directory_files.iter().flatten());
         let mut record = self.record.lock();
-        let set = common_set(found.iter().flatten());
+        let set = common_set(directory_files.iter().flatten());
         record.set = set;
-        for file in found.iter().flatten().filter_map(member_file_of).filter(|file| file.set == set) {
+        for file in directory_files.iter().flatten().filter_map(member_file_of).filter(|file| file.set == set)
+        {
             record.members.extend(file.members.iter().cloned());
         }
         drop(record);
-        for (member, found) in members.iter().zip(found) {
+        for (member, directory_files) in members.iter().zip(directory_files) {
             let zone = &member.zone.member;
             zone.was_out.store(out.contains(member.place.dir.to_bytes()), Relaxed);
-            *zone.found.lock() = found;
+            *zone.directory_files.lock() = directory_files;
         }
     }
 
@@ -99,10 +106,10 @@ impl CacheGroup {
     pub(super) fn unite_found(
         &self,
         member: &Cache,
-        found: &Result<DirectoryFiles, DiskError>,
+        directory_files: &Result<DirectoryFiles, DiskError>,
         purges: &Purges,
     ) {
-        if let Ok(files) = found {
+        if let Ok(files) = directory_files {
             self.unite_purges(files, purges);
         }
         // After its device.
@@ -171,17 +178,17 @@ impl CacheGroup {
     /// A member has come that knows of purges forgotten up to `dropped`: others may have come without.
     pub(super) fn raise_floors(&self, dropped: u64) {
         for member in self.members() {
-            if let Some(held) = member.zone.loaded()
+            if let Some(zone_index) = member.zone.loaded()
                 && member.zone.member.last.load(SeqCst) < dropped
             {
-                held.floor.fetch_max(dropped, SeqCst);
+                zone_index.floor.fetch_max(dropped, SeqCst);
             }
         }
     }
 }
 
-fn member_file_of(found: &Result<DirectoryFiles, DiskError>) -> Option<&MemberFile> {
-    match found {
+fn member_file_of(files: &Result<DirectoryFiles, DiskError>) -> Option<&MemberFile> {
+    match files {
         Ok(DirectoryFiles { member: FoundMember::File(file), .. }) => Some(file),
         _ => None,
     }
@@ -189,15 +196,15 @@ fn member_file_of(found: &Result<DirectoryFiles, DiskError>) -> Option<&MemberFi
 
 /// Members that others remember as left out.
 fn remembered_out<'a>(
-    found: impl Iterator<Item = &'a Result<DirectoryFiles, DiskError>>,
+    files: impl Iterator<Item = &'a Result<DirectoryFiles, DiskError>>,
 ) -> BTreeSet<MemberName> {
-    found.filter_map(member_file_of).flat_map(|file| file.out.iter().cloned()).collect()
+    files.filter_map(member_file_of).flat_map(|file| file.out.iter().cloned()).collect()
 }
 
 /// Number that most directories have; a new one if none has any.
-fn common_set<'a>(found: impl Iterator<Item = &'a Result<DirectoryFiles, DiskError>>) -> u64 {
+fn common_set<'a>(files: impl Iterator<Item = &'a Result<DirectoryFiles, DiskError>>) -> u64 {
     let mut counts: Vec<(u64, usize)> = Vec::new();
-    for file in found.filter_map(member_file_of) {
+    for file in files.filter_map(member_file_of) {
         match counts.iter_mut().find(|(set, _)| *set == file.set) {
             Some((_, count)) => *count += 1,
             None => counts.push((file.set, 1)),

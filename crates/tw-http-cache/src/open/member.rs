@@ -64,10 +64,10 @@ impl Cache {
     ) -> Result<ZoneIndex, DiskError> {
         let zone = &self.zone.member;
         let purges = group.purges_since(now_ms, disk).await;
-        let found = zone.found.lock().take();
+        let directory_files = zone.directory_files.lock().take();
         // Once in a process: every request would have room for it.
         let check = |files| boxed(|| self.check_member(group, purges, files, disk, log));
-        let opened = match (found, user) {
+        let opened = match (directory_files, user) {
             (Some(Ok(files)), CacheUser::Manager) => check(files).await,
             (Some(Ok(files)), CacheUser::Request) => {
                 let no_answer = |_| Err("no answer from its disk".to_owned());
@@ -77,9 +77,9 @@ impl Cache {
             // A request does not wait for it.
             (None, CacheUser::Request) => Err("no answer from its disk".to_owned()),
             (None, CacheUser::Manager) => {
-                let found = self.read_directory_files(disk).await;
-                group.unite_found(self, &found, purges);
-                match found {
+                let directory_files = self.read_directory_files(disk).await;
+                group.unite_found(self, &directory_files, purges);
+                match directory_files {
                     Ok(files) => check(files).await,
                     Err(error) => Err(error.to_string()),
                 }
@@ -87,13 +87,13 @@ impl Cache {
         };
         let (name, path) = (Text(&self.name), Text(self.place.dir.to_bytes()));
         match opened {
-            Ok(held) => {
+            Ok(zone_index) => {
                 let was_missing = zone.is_missing.swap(false, Relaxed);
                 if was_missing || zone.was_out.load(Relaxed) {
                     self.zone.breaker.resume(tw_rt::clock::now());
                     log(Level::Notice, format_args!("cache \"{name}\": member \"{path}\" is used again"));
                 }
-                Ok(held)
+                Ok(zone_index)
             }
             Err(why) => {
                 group.set_out(self.place.dir.to_bytes(), true);
@@ -200,14 +200,16 @@ impl Cache {
 
     /// Saves the purges of all members in this one.
     pub(super) async fn save_member_purges(&self, disk: &Disk) -> Result<(), DiskError> {
-        let (Some(group), Some(held)) = (self.zone.member.group(), self.zone.loaded()) else { return Ok(()) };
+        let (Some(group), Some(zone_index)) = (self.zone.member.group(), self.zone.loaded()) else {
+            return Ok(());
+        };
         let _one_at_a_time = self.zone.saving.lock().await;
         let number = group.purges_changed.load(SeqCst);
         if self.zone.member.purges_saved.load(SeqCst) >= number {
             return Ok(());
         }
         let mut account = Account::new(JobClass::Fill, JobSource::NONE);
-        disk.replace(&mut account, &self.purges_path(), 0o600, held.purges.encode_shared()).await?;
+        disk.replace(&mut account, &self.purges_path(), 0o600, zone_index.purges.encode_shared()).await?;
         self.zone.member.purges_saved.fetch_max(number, SeqCst);
         Ok(())
     }

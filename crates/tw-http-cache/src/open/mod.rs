@@ -46,8 +46,8 @@ impl Cache {
         disk: &Disk,
         log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<&ZoneIndex, DiskError> {
-        if let Some(held) = self.zone.held.get() {
-            return Ok(held);
+        if let Some(zone_index) = self.zone.zone_index.get() {
+            return Ok(zone_index);
         }
         let unknown = || match user {
             CacheUser::Request => self.zone.unknown.lock().clone(),
@@ -96,7 +96,7 @@ impl Cache {
             let (index, purges) = (Arc::new(index), Arc::new(purges));
             Ok(ZoneIndex { index, purges, floor: AtomicU64::new(0) })
         };
-        self.zone.held.get_or_try_init(|| make).await
+        self.zone.zone_index.get_or_try_init(|| make).await
     }
 
     /// Reads the purges of before this process.
@@ -126,13 +126,13 @@ impl Cache {
     }
 
     /// Writes the file of the purges; as a member, those of all members.
-    pub(crate) async fn save_purges(&self, held: &ZoneIndex, disk: &Disk) -> Result<(), DiskError> {
+    pub(crate) async fn save_purges(&self, zone_index: &ZoneIndex, disk: &Disk) -> Result<(), DiskError> {
         if let Some(group) = self.zone.member.group() {
             return group.save_purges(disk).await;
         }
         let _one_at_a_time = self.zone.saving.lock().await;
         let mut account = Account::new(JobClass::Fill, JobSource::NONE);
-        disk.replace(&mut account, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
+        disk.replace(&mut account, &self.purges_path(), 0o600, zone_index.purges.encode()).await.map(|_| ())
     }
 }
 

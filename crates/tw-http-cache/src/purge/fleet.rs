@@ -44,25 +44,25 @@ impl Cache {
         log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<(), DiskError> {
         let parts = self.held_parts();
-        let mut gone = Vec::new();
+        let mut entries = Vec::new();
         match &self.members {
             None => {
-                let held = self.load_index(CacheUser::Manager, disk, log).await?;
-                purges.iter().for_each(|purge| mark(&held.purges, parts, purge, &mut gone));
-                self.save_purges(held, disk).await?;
+                let zone_index = self.load_index(CacheUser::Manager, disk, log).await?;
+                purges.iter().for_each(|purge| mark(&zone_index.purges, parts, purge, &mut entries));
+                self.save_purges(zone_index, disk).await?;
             }
             Some(members) => {
-                let known = members.group.purges(disk).await.clone();
+                let known_purges = members.group.purges(disk).await.clone();
                 for member in parts {
                     // A member that is left out gets them when it comes back.
                     let _ = member.load_index(CacheUser::Request, disk, &log).await;
                 }
-                purges.iter().for_each(|purge| mark(&known, parts, purge, &mut gone));
+                purges.iter().for_each(|purge| mark(&known_purges, parts, purge, &mut entries));
                 members.group.save_purges(disk).await?;
             }
         }
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
-        for MarkedEntry { cache, key, entry } in gone {
+        for MarkedEntry { cache, key, entry } in entries {
             // They are marked: if one stays, the next sweep removes it.
             let _ = cache.zone.store.remove_purged(cache.context(disk), &mut account, key, entry).await;
         }
@@ -77,8 +77,8 @@ struct MarkedEntry {
     entry: Option<RemovedEntry>,
 }
 
-/// Purges without a wait, in all directories of a cache. Entries whose files are to be removed go to `gone`.
-fn mark(purges: &Purges, parts: &[Arc<Cache>], purge: &FleetPurge, gone: &mut Vec<MarkedEntry>) {
+/// Purges without a wait, in all directories of a cache. Entries whose files are to be removed go to `entries`.
+fn mark(purges: &Purges, parts: &[Arc<Cache>], purge: &FleetPurge, entries: &mut Vec<MarkedEntry>) {
     let mode = match purge.mode {
         FleetPurgeMode::Hard => Purge::Hard,
         FleetPurgeMode::Soft => Purge::Soft,
@@ -92,9 +92,9 @@ fn mark(purges: &Purges, parts: &[Arc<Cache>], purge: &FleetPurge, gone: &mut Ve
                 if mode == Purge::Hard
                     && let Some(index) = cache.index()
                 {
-                    let entry = index.purge(key).gone;
+                    let entry = index.purge(key).removed_entry;
                     cache.zone.counts.purged.add(u64::from(entry.is_some()));
-                    gone.push(MarkedEntry { cache: cache.clone(), key, entry });
+                    entries.push(MarkedEntry { cache: cache.clone(), key, entry });
                 }
                 cache.remove_fill(key);
             }

@@ -50,7 +50,7 @@ pub fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dyn Rewri
         // A member that had the key before may still have an old response.
         for part in cache.held_parts() {
             match part.zone.loaded() {
-                Some(held) => invalidate_key(r, part, held, key),
+                Some(zone_index) => invalidate_key(r, part, zone_index, key),
                 None => part.zone.member.purge_later(key),
             }
         }
@@ -65,8 +65,8 @@ pub fn discard(r: &Request) {
         .cache
         .clone()
         .and_then(|cache| Arc::downcast::<Cache>(cache as Arc<dyn Any + Send + Sync>).ok());
-    if let Some((cache, held)) = cache.as_ref().and_then(|cache| Some((cache, cache.zone.loaded()?))) {
-        invalidate_key(r, cache, held, Key::of(&facts.key));
+    if let Some((cache, zone_index)) = cache.as_ref().and_then(|cache| Some((cache, cache.zone.loaded()?))) {
+        invalidate_key(r, cache, zone_index, Key::of(&facts.key));
     }
 }
 
@@ -161,15 +161,15 @@ fn with_url<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) ->
 }
 
 /// Invalidates the entry with this key, its variants, and a fill in progress.
-fn invalidate_key(r: &Request, cache: &Arc<Cache>, held: &ZoneIndex, key: Key) {
-    let purged = held.index.purge(key);
+fn invalidate_key(r: &Request, cache: &Arc<Cache>, zone_index: &ZoneIndex, key: Key) {
+    let purged = zone_index.index.purge(key);
     cache.remove_fill(key);
-    let mut gone = purged.gone;
-    cache.zone.counts.purged.add(u64::from(gone.is_some()));
+    let mut removed_entry = purged.removed_entry;
+    cache.zone.counts.purged.add(u64::from(removed_entry.is_some()));
     if !cache.zone.is_loaded.load(Relaxed) {
         // It may still be on the disk, and be found there before it is removed.
-        let sequence = held.purges.purge_key(key, Purge::Hard);
-        gone = gone.or_else(|| Some(held.index.remove_unknown(key, sequence)));
+        let sequence = zone_index.purges.purge_key(key, Purge::Hard);
+        removed_entry = removed_entry.or_else(|| Some(zone_index.index.remove_unknown(key, sequence)));
     }
-    cache.remove_evicted(r, gone);
+    cache.remove_evicted(r, removed_entry);
 }

@@ -66,12 +66,12 @@ impl Cache {
         if mode == Purge::Hard {
             let mut removals: Vec<MemberFuture<'_, bool>> = Vec::new();
             for member in &members.list {
-                let Some(held) = member.zone.loaded() else { continue };
+                let Some(zone_index) = member.zone.loaded() else { continue };
                 if is_used(member) {
                     removals.push(Box::pin(async move {
-                        let removal = member.purge_key(held, disk, key, mode);
+                        let removal = member.purge_key(zone_index, disk, key, mode);
                         match tokio::time::timeout(SAVE_MAX, removal).await {
-                            Ok(Ok(found)) => found,
+                            Ok(Ok(is_found)) => is_found,
                             // In force, but not so that no restart can undo it.
                             Ok(Err(_)) | Err(_) => {
                                 member.zone.member.failed_purges.fetch_add(1, Relaxed);
@@ -80,14 +80,15 @@ impl Cache {
                         }
                     }));
                 } else {
-                    was_there |= held.index.purge(key).gone.is_some() | member.remove_fill(key);
+                    was_there |=
+                        zone_index.index.purge(key).removed_entry.is_some() | member.remove_fill(key);
                 }
             }
             let failed = |members: &Members<Cache>| -> u64 {
                 members.list.iter().map(|member| member.zone.member.failed_purges.load(Relaxed)).sum()
             };
             let before = failed(members);
-            was_there |= all(removals).await.into_iter().any(|found| found);
+            was_there |= all(removals).await.into_iter().any(|is_found| is_found);
             if is_whole && failed(members) != before {
                 purges.purge_key(key, mode);
                 is_whole = false;

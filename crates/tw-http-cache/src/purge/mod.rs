@@ -103,14 +103,14 @@ impl Cache {
         if let Some(members) = &self.members {
             return self.purge_members(members, disk, scope, mode, log).await;
         }
-        let held = self.load_index(CacheUser::Request, disk, log).await?;
+        let zone_index = self.load_index(CacheUser::Request, disk, log).await?;
         match scope {
             PurgeScope::Key(text) => {
-                let was_there = self.purge_key(held, disk, Key::of(text), mode).await?;
+                let was_there = self.purge_key(zone_index, disk, Key::of(text), mode).await?;
                 return Ok(if was_there { PurgeOutcome::Done } else { PurgeOutcome::Nothing });
             }
-            PurgeScope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, mode).await?,
-            PurgeScope::Tags(tags) => self.purge_tags(held, disk, tags, mode).await?,
+            PurgeScope::Prefix(prefix) => self.purge_prefix(zone_index, disk, prefix, mode).await?,
+            PurgeScope::Tags(tags) => self.purge_tags(zone_index, disk, tags, mode).await?,
         }
         Ok(PurgeOutcome::Done)
     }

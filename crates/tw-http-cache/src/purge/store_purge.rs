@@ -13,29 +13,30 @@ impl Cache {
     /// Purges the entry with this key, so that no crash restores it. Returns true if there was one.
     pub(crate) async fn purge_key(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         disk: &Disk,
         key: Key,
         purge: Purge,
     ) -> Result<bool, DiskError> {
         if purge == Purge::Soft {
-            held.purges.purge_key(key, purge);
+            zone_index.purges.purge_key(key, purge);
             self.remove_fill(key);
-            return self.save_purges(held, disk).await.map(|()| true);
+            return self.save_purges(zone_index, disk).await.map(|()| true);
         }
-        let PurgeOutcome { gone, is_placing, .. } = held.index.purge(key);
-        let removals = held.index.removals();
+        let PurgeOutcome { removed_entry, is_placing, .. } = zone_index.index.purge(key);
+        let removals = zone_index.index.removals();
         let was_coming = self.remove_fill(key);
         if is_placing || self.has_unknown_records() {
             // An older file may be put at its path after this, and be removed only then.
-            held.purges.purge_key(key, purge);
-            self.save_purges(held, disk).await?;
+            zone_index.purges.purge_key(key, purge);
+            self.save_purges(zone_index, disk).await?;
         }
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
-        self.zone.counts.purged.add(u64::from(gone.is_some()));
+        self.zone.counts.purged.add(u64::from(removed_entry.is_some()));
         let was_there =
-            self.zone.store.remove_purged(self.context(disk), &mut account, key, gone).await? || was_coming;
-        self.sync_records(held, disk, key, removals).await?;
+            self.zone.store.remove_purged(self.context(disk), &mut account, key, removed_entry).await?
+                || was_coming;
+        self.sync_records(zone_index, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut account, &above(&self.place.path(key))).await {
             // A missing directory has no files, and some file systems cannot sync directories.
@@ -52,16 +53,16 @@ impl Cache {
     /// Waits until no power cut can bring back a record of this key that has left the index before; `removals` entries have.
     async fn sync_records(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         disk: &Disk,
         key: Key,
         removals: u64,
     ) -> Result<(), DiskError> {
         let store = &self.zone.store;
-        if store.wait_for_removals(&held.index, removals).await != RemovalState::Nothing {
+        if store.wait_for_removals(&zone_index.index, removals).await != RemovalState::Nothing {
             // One of them may be of this key.
-            held.purges.purge_key(key, Purge::Hard);
-            self.save_purges(held, disk).await?;
+            zone_index.purges.purge_key(key, Purge::Hard);
+            self.save_purges(zone_index, disk).await?;
         }
         store.sync_removals(disk, Some(key)).await?;
         store.sync_segments(disk).await
@@ -70,29 +71,29 @@ impl Cache {
     /// Purges all entries whose keys have this prefix.
     pub(crate) async fn purge_prefix(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         disk: &Disk,
         prefix: &[u8],
         purge: Purge,
     ) -> Result<(), DiskError> {
-        held.purges.purge_prefix(prefix, purge);
+        zone_index.purges.purge_prefix(prefix, purge);
         self.remove_fills(|meta| meta.key_text.starts_with(prefix));
-        self.save_purges(held, disk).await
+        self.save_purges(zone_index, disk).await
     }
 
     /// Purges all entries with one of these tags.
     pub(crate) async fn purge_tags(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         disk: &Disk,
         tags: &[Vec<u8>],
         purge: Purge,
     ) -> Result<(), DiskError> {
         for tag in tags {
-            held.purges.purge_tag(tw_cache::Tag::of(tag), purge);
+            zone_index.purges.purge_tag(tw_cache::Tag::of(tag), purge);
         }
         self.remove_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
-        self.save_purges(held, disk).await
+        self.save_purges(zone_index, disk).await
     }
 }
 

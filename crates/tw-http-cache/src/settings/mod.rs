@@ -337,7 +337,7 @@ impl CacheSettings {
                 let name = name.value(r);
                 match &*name {
                     b"" | b"off" => Ok(None),
-                    known => self.caches.get(known).map(Some).ok_or(name),
+                    known_name => self.caches.get(known_name).map(Some).ok_or(name),
                 }
             }
         }
@@ -451,13 +451,13 @@ fn any(templates: &[Template], r: &Request) -> bool {
 
 /// Words of the values, separated by spaces and commas.
 fn tags(templates: &[Template], r: &Request) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for template in templates {
         let value = template.value(r);
         let words = value.split(|byte| matches!(byte, b' ' | b',' | b'\t'));
-        found.extend(words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec));
+        results.extend(words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec));
     }
-    found
+    results
 }
 
 /// Reads `cache_background_max`; `off` is no limit but that of the event loop.

@@ -74,7 +74,7 @@ mod tests {
     fn last_part_of_the_lifetime_is_due() {
         let percent = |percent| RefreshAhead { part: LastPart::Percent(percent), min_uses: 1 };
         let seconds = |seconds| RefreshAhead { part: LastPart::Seconds(seconds), min_uses: 2 };
-        for (ahead, span, uses, left, expected) in [
+        for (ahead, span, uses, remaining, expected) in [
             (percent(10), 1000, 1, 101, false),
             (percent(10), 1000, 1, 100, true),
             (percent(10), 1000, 1, 0, true),
@@ -97,7 +97,11 @@ mod tests {
                 initial_age_s: 0,
                 duties: Duties::NONE,
             };
-            assert_eq!(ahead.is_due(&lifetime, uses, span - left), expected, "{ahead:?} {span} {left}");
+            assert_eq!(
+                ahead.is_due(&lifetime, uses, span - remaining),
+                expected,
+                "{ahead:?} {span} {remaining}"
+            );
         }
     }
 }

@@ -61,7 +61,7 @@ impl CommitWaiters {
 pub(super) fn commit_over(cx: StoreContext<'_>, claim: Claim, was: &CopiedEntry) -> Option<Commit> {
     let key = claim.key();
     let commit = claim.commit().ok()?;
-    let found = cx.index()?.peek(key)?;
-    let is_same = (found.sequence, found.address) == (was.sequence, was.address);
-    (found.holds == EntryState::File && is_same).then_some(commit)
+    let entry = cx.index()?.peek(key)?;
+    let is_same = (entry.sequence, entry.address) == (was.sequence, was.address);
+    (entry.holds == EntryState::File && is_same).then_some(commit)
 }

@@ -17,7 +17,7 @@ pub(crate) struct StoreContext<'a> {
     pub(crate) place: &'a CachePath,
     pub(crate) disk: &'a Disk,
     /// Index and purges, if they are loaded.
-    pub(crate) held: Option<&'a ZoneIndex>,
+    pub(crate) zone_index: Option<&'a ZoneIndex>,
     pub(crate) quotas: &'a Quotas,
     pub(crate) counts: &'a ZoneCounters,
     /// Bytes of a growing file that are written back together.
@@ -42,14 +42,14 @@ pub(crate) struct AppendTarget<'a> {
 impl<'a> StoreContext<'a> {
     /// Returns the index, if it is loaded.
     pub(crate) fn index(self) -> Option<&'a Arc<Index>> {
-        self.held.map(|held| &held.index)
+        self.zone_index.map(|zone_index| &zone_index.index)
     }
 
     /// Index and disk for appending to segments, if the index is loaded.
     pub(crate) fn append_target(self) -> Option<AppendTarget<'a>> {
-        let Self { disk, held, quotas, window, .. } = self;
-        let held = held?;
-        let (index, created) = (&held.index, held.purges.sequence().last());
+        let Self { disk, zone_index, quotas, window, .. } = self;
+        let zone_index = zone_index?;
+        let (index, created) = (&zone_index.index, zone_index.purges.sequence().last());
         Some(AppendTarget { index, disk, created, window, quotas })
     }
 
@@ -76,15 +76,15 @@ impl ZoneIndex {
     }
 
     /// Number of the response of an entry, whose head has `sequence`.
-    pub(crate) fn written(&self, found: &IndexEntry, sequence: u64) -> u64 {
+    pub(crate) fn response_sequence(&self, entry: &IndexEntry, sequence: u64) -> u64 {
         let numbers = self.purges.sequence();
-        let is_own = found.is_own && sequence <= numbers.last();
+        let is_own = entry.is_own && sequence <= numbers.last();
         if is_own { sequence } else { numbers.admit(sequence) }
     }
 
     /// Returns true if an entry whose file has this number is purged, whatever purges are known.
-    pub(crate) fn is_below_floor(&self, written: u64) -> bool {
-        written < self.floor.load(SeqCst)
+    pub(crate) fn is_below_floor(&self, sequence: u64) -> bool {
+        sequence < self.floor.load(SeqCst)
     }
 }
 

@@ -83,8 +83,12 @@ impl EntryStore {
     }
 
     /// Bytes that the disk gets back when these entries are removed: those of files. The bytes of records come back with their segment.
-    pub(crate) fn freed_bytes(&self, gone: &[RemovedEntry]) -> u64 {
-        gone.iter().filter(|gone| gone.address.is_none()).map(|gone| gone.size).sum()
+    pub(crate) fn freed_bytes(&self, removed_entries: &[RemovedEntry]) -> u64 {
+        removed_entries
+            .iter()
+            .filter(|removed_entry| removed_entry.address.is_none())
+            .map(|removed_entry| removed_entry.size)
+            .sum()
     }
 
     /// Returns true if there is a segment with this number.
@@ -181,15 +185,15 @@ impl EntryStore {
         target: EvictionTarget,
         excess: u64,
         now: u32,
-        gone: &mut Vec<RemovedEntry>,
+        removed_entries: &mut Vec<RemovedEntry>,
     ) -> Progress {
         match &self.segments {
             Some(_) if excess == 0 && index.has_too_many_records() => Progress::Done,
             Some(segments) if excess > 0 => {
                 let (before, count) = segments.oldest_write(index);
-                index.evict_file(before, count, now, gone)
+                index.evict_file(before, count, now, removed_entries)
             }
-            _ => index.evict(target, now, gone),
+            _ => index.evict(target, now, removed_entries),
         }
     }
 
@@ -264,21 +268,21 @@ impl EntryStore {
         cx: StoreContext<'_>,
         account: &mut Account,
         key: Key,
-        gone: Option<RemovedEntry>,
+        removed_entry: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
-        self.files.remove_file(cx, account, key, gone).await
+        self.files.remove_file(cx, account, key, removed_entry).await
     }
 
-    /// Removes what may be on the disk under a purged key; `gone` is the entry that it had. Returns true if there was something.
+    /// Removes what may be on the disk under a purged key; `removed_entry` is the entry that it had. Returns true if there was something.
     pub(crate) async fn remove_purged(
         &self,
         cx: StoreContext<'_>,
         account: &mut Account,
         key: Key,
-        gone: Option<RemovedEntry>,
+        removed_entry: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
-        let was_known = gone.is_some();
-        let file = match gone {
+        let was_known = removed_entry.is_some();
+        let file = match removed_entry {
             Some(record) if record.address.is_some() => {
                 self.remove(cx, record).await?;
                 None
@@ -292,11 +296,11 @@ impl EntryStore {
     pub(crate) async fn admit_file(
         &self,
         cx: StoreContext<'_>,
-        known: &LoadedEntry,
+        entry: &LoadedEntry,
         file: &File,
         removals: u64,
     ) -> Result<Option<RemovedEntry>, DiskError> {
-        self.files.admit_file(cx, known, Some(file), removals).await
+        self.files.admit_file(cx, entry, Some(file), removals).await
     }
 
     /// Makes entries compact that nothing keeps from it any more.
@@ -312,7 +316,7 @@ impl EntryStore {
     async fn replace_record(
         &self,
         cx: StoreContext<'_>,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         key: Key,
         record: &IndexEntry,
     ) -> Result<bool, DiskError> {
@@ -320,19 +324,19 @@ impl EntryStore {
         let file = StoredAt::file(cx.place, key);
         let of_file = match self.find(cx, &mut account, &file, HEAD_READ).await? {
             EntryRead::Missing => return Ok(false),
-            EntryRead::Entry(found) => Some(found.meta.sequence),
+            EntryRead::Entry(entry) => Some(entry.meta.sequence),
             EntryRead::Another(_) | EntryRead::OfNginx | EntryRead::Damaged(_) => None,
         };
         let Some(address) = record.address else { return Ok(true) };
         let place = StoredAt::of(cx.place, key, Some(address));
-        let EntryRead::Entry(found) = self.find(cx, &mut account, &place, HEAD_READ).await? else {
-            held.index.remove_missing_record(key, address);
+        let EntryRead::Entry(entry) = self.find(cx, &mut account, &place, HEAD_READ).await? else {
+            zone_index.index.remove_missing_record(key, address);
             return Ok(true);
         };
-        let of_record = held.written(record, found.meta.sequence);
-        if of_file.is_some_and(|of_file| held.purges.sequence().admit(of_file) > of_record) {
-            if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
-                self.remove(cx, gone).await?;
+        let of_record = zone_index.response_sequence(record, entry.meta.sequence);
+        if of_file.is_some_and(|of_file| zone_index.purges.sequence().admit(of_file) > of_record) {
+            if let Some(removed_entry) = zone_index.index.remove_if_sequence(key, record.sequence) {
+                self.remove(cx, removed_entry).await?;
             }
             return Ok(true);
         }
@@ -404,10 +408,10 @@ impl Store for EntryStore {
         }
     }
 
-    async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
-        match (gone.address, &self.segments) {
-            (Some(_), Some(segments)) => segments.remove(cx, gone).await,
-            _ => self.files.remove(cx, gone).await,
+    async fn remove(&self, cx: StoreContext<'_>, removed_entry: RemovedEntry) -> Result<(), DiskError> {
+        match (removed_entry.address, &self.segments) {
+            (Some(_), Some(segments)) => segments.remove(cx, removed_entry).await,
+            _ => self.files.remove(cx, removed_entry).await,
         }
     }
 
@@ -421,18 +425,18 @@ impl Store for EntryStore {
         self.files.scan(cx, &mut scan.files).await
     }
 
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
-        match (found, &self.segments) {
-            (DiskEntry::Record(..), Some(segments)) => segments.admit(cx, found).await,
+    async fn admit(&self, cx: StoreContext<'_>, entry: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
+        match (entry, &self.segments) {
+            (DiskEntry::Record(..), Some(segments)) => segments.admit(cx, entry).await,
             (DiskEntry::Record(..), None) => Ok(AdmissionOutcome::Gone),
             (DiskEntry::File(DiskFile { key, .. }), _) => {
-                if let Some(held) = cx.held
-                    && let Some(record) = held.index.peek(*key).filter(|found| found.address.is_some())
-                    && !self.replace_record(cx, held, *key, &record).await?
+                if let Some(zone_index) = cx.zone_index
+                    && let Some(record) = zone_index.index.peek(*key).filter(|entry| entry.address.is_some())
+                    && !self.replace_record(cx, zone_index, *key, &record).await?
                 {
                     return Ok(AdmissionOutcome::Known);
                 }
-                self.files.admit(cx, found).await
+                self.files.admit(cx, entry).await
             }
         }
     }

@@ -55,14 +55,14 @@ impl EntryWriter for StoreWriter<'_> {
             WriterPlace::Undecided(record) => self.store.files.begin(self.cx, record.into_entry()),
             WriterPlace::Failed => return Err(DiskError::Cancelled),
         };
-        let written = file.write(part).await;
+        let result = file.write(part).await;
         self.place = WriterPlace::File(file);
-        written
+        result
     }
 
-    fn written(&self) -> Option<WrittenBody<'_>> {
+    fn written_body(&self) -> Option<WrittenBody<'_>> {
         match &self.place {
-            WriterPlace::File(file) => file.written(),
+            WriterPlace::File(file) => file.written_body(),
             WriterPlace::Undecided(_) | WriterPlace::Failed => None,
         }
     }
@@ -81,14 +81,14 @@ impl EntryWriter for StoreWriter<'_> {
             WriterPlace::File(file) => (file.key(), file.commit(last).await?),
             WriterPlace::Failed => return Err(DiskError::Cancelled),
         };
-        let CommitOutcome::Stored(gone) = outcome else { return Ok(outcome) };
+        let CommitOutcome::Stored(removed_entries) = outcome else { return Ok(outcome) };
         cx.counts.stored.add(u64::from(!is_copy));
         let mut pushed_out = Vec::new();
-        for gone in gone {
-            match gone.key == key {
+        for removed_entry in removed_entries {
+            match removed_entry.key == key {
                 // The response that was replaced.
-                true => store.remove(cx, gone).await?,
-                false => pushed_out.push(gone),
+                true => store.remove(cx, removed_entry).await?,
+                false => pushed_out.push(removed_entry),
             }
         }
         Ok(CommitOutcome::Stored(pushed_out))

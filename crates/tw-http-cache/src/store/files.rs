@@ -55,11 +55,11 @@ impl FileStore {
         &self,
         cx: StoreContext<'_>,
         commit: Commit,
-        known: &StoredFile,
+        file: &StoredFile,
     ) -> Result<CommitOutcome, DiskError> {
         let key = commit.key();
         let now = seconds(tw_rt::clock::unix().secs);
-        let _purged = match commit.store_at(known.location(), known.valid_until, now) {
+        let _purged = match commit.store_at(file.location(), file.valid_until, now) {
             Ok(StoredEntry { pushed_out, replaced }) => {
                 return Ok(CommitOutcome::Stored(pushed_out.into_iter().chain(replaced).collect()));
             }
@@ -81,34 +81,34 @@ impl FileStore {
     pub(super) async fn admit_file(
         &self,
         cx: StoreContext<'_>,
-        known: &LoadedEntry,
+        entry: &LoadedEntry,
         file: Option<&File>,
         removals: u64,
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let Some(index) = cx.index() else { return Ok(None) };
         let now = seconds(tw_rt::clock::unix().secs);
-        let LoadOutcome::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
+        let LoadOutcome::Added(pushed_out) = index.load(entry, now) else { return Ok(None) };
         if self.removals() != removals {
             let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-            let is_there = match cx.disk.stat(&mut account, &cx.place.path(known.key)).await {
+            let is_there = match cx.disk.stat(&mut account, &cx.place.path(entry.key)).await {
                 Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
                 Err(error) => return Err(error),
             };
             if !is_there {
-                index.remove_missing(known.key, known.sequence);
+                index.remove_missing(entry.key, entry.sequence);
             }
         }
         Ok(pushed_out)
     }
 
-    /// Removes a file that no entry refers to, which may have been that of `gone`. Returns true if there was one.
+    /// Removes a file that no entry refers to, which may have been that of `removed_entry`. Returns true if there was one.
     pub(crate) async fn remove_file(
         &self,
         cx: StoreContext<'_>,
         account: &mut Account,
         key: Key,
-        mut gone: Option<RemovedEntry>,
+        mut removed_entry: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
         cx.forget_in_quota(key);
         loop {
@@ -117,16 +117,16 @@ impl FileStore {
             let was_there = match cx.disk.unlink(account, &cx.place.path(key)).await {
                 Ok(()) => true,
                 Err(error) if error.errno() == Some(Errno::NOENT) => false,
-                // The file may still be there, and so does `gone` stay.
+                // The file may still be there, and so does `removed_entry` stay.
                 Err(error) => return Err(error),
             };
             // And after it: a search that has found it meanwhile checks, too, unless its entry is removed here.
             self.removals.fetch_add(1, SeqCst);
-            if let Some(gone) = gone {
-                gone.deleted();
+            if let Some(removed_entry) = removed_entry {
+                removed_entry.deleted();
             }
-            gone = cx.index().and_then(|index| index.unlinked(key));
-            if gone.is_none() {
+            removed_entry = cx.index().and_then(|index| index.unlinked(key));
+            if removed_entry.is_none() {
                 return Ok(was_there);
             }
         }
@@ -218,9 +218,9 @@ impl Store for FileStore {
         self.enter_file(cx, commit, &StoredFile::of(meta)).await
     }
 
-    async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
+    async fn remove(&self, cx: StoreContext<'_>, removed_entry: RemovedEntry) -> Result<(), DiskError> {
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
-        self.remove_file(cx, &mut account, gone.key, Some(gone)).await.map(|_| ())
+        self.remove_file(cx, &mut account, removed_entry.key, Some(removed_entry)).await.map(|_| ())
     }
 
     async fn scan(&self, cx: StoreContext<'_>, scan: &mut FileScan) -> Option<Result<ScanPart, DiskError>> {
@@ -228,12 +228,12 @@ impl Store for FileStore {
     }
 
     /// The head is read when the entry is requested.
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
-        let DiskEntry::File(DiskFile { key, size, removals }) = *found else {
+    async fn admit(&self, cx: StoreContext<'_>, entry: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
+        let DiskEntry::File(DiskFile { key, size, removals }) = *entry else {
             return Ok(AdmissionOutcome::Gone);
         };
-        let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
-        self.admit_file(cx, &known, None, removals).await.map(AdmissionOutcome::Added)
+        let loaded_entry = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        self.admit_file(cx, &loaded_entry, None, removals).await.map(AdmissionOutcome::Added)
     }
 }
 

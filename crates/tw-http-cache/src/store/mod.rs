@@ -94,14 +94,14 @@ pub(crate) trait Store {
     ) -> Result<CommitOutcome, DiskError>;
 
     /// Removes what an entry that has left the index has on the disk.
-    async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError>;
+    async fn remove(&self, cx: StoreContext<'_>, removed_entry: RemovedEntry) -> Result<(), DiskError>;
 
     /// Reads the next part of what is on the disk: a directory, or a segment. Returns `None` at the end. After an error the scan goes on
     /// with the next part.
     async fn scan(&self, cx: StoreContext<'_>, scan: &mut Self::Scan) -> Option<Result<ScanPart, DiskError>>;
 
     /// Adds an entry that a scan has found to the index, unless that has a younger one.
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError>;
+    async fn admit(&self, cx: StoreContext<'_>, entry: &DiskEntry) -> Result<AdmissionOutcome, DiskError>;
 }
 
 /// Response on its way into a store. Dropped before it is committed, it leaves nothing on the disk.
@@ -114,7 +114,7 @@ pub(crate) trait EntryWriter {
     async fn write(&mut self, part: BodyPieces) -> Result<(), DiskError>;
 
     /// Returns the file that has the body so far, if there is one.
-    fn written(&self) -> Option<WrittenBody<'_>>;
+    fn written_body(&self) -> Option<WrittenBody<'_>>;
 
     /// Writes the rest of the body, puts the entry in its place and adds it to the index. Waits for its turn behind other fills of
     /// the same key.
@@ -296,7 +296,7 @@ pub(crate) enum AdmissionOutcome {
     Known,
     /// The index has a younger response, or had an older one: the caller removes what is returned.
     Outdated {
-        gone: RemovedEntry,
+        removed_entry: RemovedEntry,
         /// True if the entry that was found is in the index now.
         is_added: bool,
     },

@@ -68,14 +68,16 @@ impl EntryStore {
             Err(error) => {
                 // Its head is undefined now; loops with the old one in memory must not use that until a restart.
                 drop(commit);
-                if let Some(gone) = cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
-                    let _ = self.remove(cx, gone).await;
+                if let Some(removed_entry) =
+                    cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence))
+                {
+                    let _ = self.remove(cx, removed_entry).await;
                 }
                 return Err(error);
             }
         }
         match self.enter(cx, commit, &was, &meta).await? {
-            CommitOutcome::Stored(gone) => Ok(gone),
+            CommitOutcome::Stored(removed_entries) => Ok(removed_entries),
             CommitOutcome::Refused | CommitOutcome::Damaged => Ok(Vec::new()),
         }
     }
@@ -117,7 +119,7 @@ impl EntryStore {
             }
         }
         match boxed(|| writer.commit(last)).await? {
-            CommitOutcome::Stored(gone) => Ok(gone),
+            CommitOutcome::Stored(removed_entries) => Ok(removed_entries),
             CommitOutcome::Refused => Ok(Vec::new()),
             CommitOutcome::Damaged => Ok(drop_damaged(cx, key, &was, log).into_iter().collect()),
         }
@@ -126,7 +128,9 @@ impl EntryStore {
 
 /// Returns true if there were purges since the entry with this key was stored or checked.
 fn may_be_purged(cx: StoreContext<'_>, key: Key) -> bool {
-    cx.held.is_some_and(|held| held.index.peek(key).is_none_or(|found| found.checked < held.purges.latest()))
+    cx.zone_index.is_some_and(|zone_index| {
+        zone_index.index.peek(key).is_none_or(|entry| entry.checked < zone_index.purges.latest())
+    })
 }
 
 /// Removes an entry whose body is damaged from the index, and logs that. Returns it: the caller removes its file.
@@ -138,7 +142,7 @@ fn drop_damaged(
 ) -> Option<RemovedEntry> {
     let (place, why) = (StoredPlace { place: cx.place, key, address: was.address }, FormatError::Body);
     log(Level::Crit, format_args!("{place} is damaged: {why}"));
-    let gone = cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
-    cx.counts.damaged.add(u64::from(gone.is_some()));
-    gone
+    let removed_entry = cx.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
+    cx.counts.damaged.add(u64::from(removed_entry.is_some()));
+    removed_entry
 }

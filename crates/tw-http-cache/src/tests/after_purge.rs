@@ -11,14 +11,14 @@ fn used_after_a_purge() {
             process.store(process.begin(&truth, page)).await;
         }
         // In the same segment as what was purged.
-        process.cache.purge_prefix(process.held(), &process.disk, b"", Purge::Hard).await.unwrap();
+        process.cache.purge_prefix(process.zone_index(), &process.disk, b"", Purge::Hard).await.unwrap();
         for page in 0..2 {
             assert!(process.find(page).await.is_none(), "{page}");
             process.store(process.begin(&truth, page)).await;
         }
         assert_eq!((process.get(&truth, 0).await, process.get(&truth, 1).await), (Some(5), Some(6)));
         assert!(process.find(2).await.is_none());
-        process.manager.sweep(process.held()).await;
+        process.manager.sweep(process.zone_index()).await;
         assert_eq!((process.get(&truth, 0).await, process.get(&truth, 1).await), (Some(5), Some(6)));
         process.compare(&sim).unwrap();
         drop(process);
@@ -27,23 +27,23 @@ fn used_after_a_purge() {
         let process = Process::start(door(&sim, &pool), 1_800_000_100_000).await;
         process.load().await;
         let is_stale = async |page: usize| process.find(page).await.unwrap().1.is_stale;
-        process.cache.purge_prefix(process.held(), &process.disk, b"/p/00", Purge::Soft).await.unwrap();
+        process.cache.purge_prefix(process.zone_index(), &process.disk, b"/p/00", Purge::Soft).await.unwrap();
         assert!(is_stale(0).await && !is_stale(1).await);
         process.refresh(&truth, 0, 1).await;
         assert!(!is_stale(0).await);
         process.hot.borrow_mut().clear();
         assert!(!is_stale(0).await, "its head in the file is young");
-        process.manager.sweep(process.held()).await;
+        process.manager.sweep(process.zone_index()).await;
         assert!(!is_stale(0).await);
         process
             .cache
-            .purge_tags(process.held(), &process.disk, &[b"tag1".to_vec()], Purge::Hard)
+            .purge_tags(process.zone_index(), &process.disk, &[b"tag1".to_vec()], Purge::Hard)
             .await
             .unwrap();
-        process.manager.sweep(process.held()).await;
+        process.manager.sweep(process.zone_index()).await;
         assert!(process.find(1).await.is_none());
         assert_eq!(process.get(&truth, 0).await, Some(5));
-        assert_eq!(process.held().purges.counts(), [0, 0, 0], "nothing is left that it concerns");
+        assert_eq!(process.zone_index().purges.counts(), [0, 0, 0], "nothing is left that it concerns");
         process.compare(&sim).unwrap();
     });
 }
@@ -68,11 +68,11 @@ fn old_head_stays_stale(is_new_stale: bool) {
         process.load().await;
         process.store(process.begin(&truth, 0)).await;
         let (entry, _) = process.find(0).await.unwrap();
-        process.cache.purge_prefix(process.held(), &process.disk, b"", Purge::Soft).await.unwrap();
+        process.cache.purge_prefix(process.zone_index(), &process.disk, b"", Purge::Soft).await.unwrap();
         let is_stale = async || process.find(0).await.unwrap().1.is_stale;
         assert!(is_stale().await);
         // A validation up to the moment at which its head is on the disk, and the index does not know that.
-        let claim = process.held().index.claim(key(0), process.now);
+        let claim = process.zone_index().index.claim(key(0), process.now);
         let mut meta = entry.meta.clone();
         meta.sequence = claim.sequence();
         let mut head = Vec::new();
@@ -88,17 +88,21 @@ fn old_head_stays_stale(is_new_stale: bool) {
         // Another loop reads it.
         let other_loop = FatalCell::new(OpenEntries::new(6, 1 << 20));
         let text = text(0);
-        let wanted =
+        let query =
             EntryQuery { cache: &process.cache, key: key(0), main: key(0), text: text.as_bytes(), since: 0 };
         let (disk, account) = (|| Some(&process.disk), &Account::new(JobClass::Hit, JobSource::NONE));
         let search = EntrySearch { disk: &disk, hot: &other_loop, event_loop: None, account, log: &silent };
-        let mut found = FoundEntry::default();
-        search.find(&wanted, &mut found).await;
-        assert_eq!(found.entry.unwrap().1.is_stale, is_new_stale);
+        let mut found_entry = FoundEntry::default();
+        search.find(&query, &mut found_entry).await;
+        assert_eq!(found_entry.entry.unwrap().1.is_stale, is_new_stale);
         assert!(is_stale().await, "the old head is used, although it is purged");
-        process.manager.sweep(process.held()).await;
+        process.manager.sweep(process.zone_index()).await;
         assert!(is_stale().await, "a sweep has taken the new head for the old one");
-        assert_ne!(process.held().purges.counts(), [0, 0, 0], "a power cut may bring the old head back");
+        assert_ne!(
+            process.zone_index().purges.counts(),
+            [0, 0, 0],
+            "a power cut may bring the old head back"
+        );
         drop(claim);
     });
 }
@@ -117,14 +121,13 @@ fn old_head_of_a_record_stays_stale_while_another_loop_reads_the_new_one() {
 /// A variant of page 1 has the key of page 3.
 async fn find_variant(process: &Process, since: u64) -> bool {
     let text = text(1);
-    let wanted =
-        EntryQuery { cache: &process.cache, key: key(3), main: key(1), text: text.as_bytes(), since };
+    let query = EntryQuery { cache: &process.cache, key: key(3), main: key(1), text: text.as_bytes(), since };
     let account = &Account::new(JobClass::Hit, JobSource::NONE);
     let (disk, hot) = (|| Some(&process.disk), &process.hot);
     let search = EntrySearch { disk: &disk, hot, event_loop: None, account, log: &silent };
-    let mut found = FoundEntry::default();
-    search.find(&wanted, &mut found).await;
-    found.entry.is_some()
+    let mut found_entry = FoundEntry::default();
+    search.find(&query, &mut found_entry).await;
+    found_entry.entry.is_some()
 }
 
 fn variants_stay_purged() {
@@ -133,7 +136,7 @@ fn variants_stay_purged() {
         let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
         process.load().await;
         process.store(process.begin(&truth, 1)).await;
-        let claim = process.held().index.claim(key(3), process.now);
+        let claim = process.zone_index().index.claim(key(3), process.now);
         let mut meta = meta(1, truth.next(), claim.sequence());
         (meta.variant, meta.header_size) = (Some(key(3)), 0);
         meta.header_size = format::place(&meta).unwrap();
@@ -142,12 +145,12 @@ fn variants_stay_purged() {
         writer.commit(BodyPieces { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         let since = process.find(1).await.unwrap().1.since;
         assert!(find_variant(&process, since).await);
-        process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();
+        process.cache.purge_key(process.zone_index(), &process.disk, key(1), Purge::Hard).await.unwrap();
         process.store(process.begin(&truth, 1)).await;
         let since = process.find(1).await.unwrap().1.since;
         // A sweep for another purge finds that this one does not concern the variant.
-        process.cache.purge_prefix(process.held(), &process.disk, b"/p/09", Purge::Hard).await.unwrap();
-        process.manager.sweep(process.held()).await;
+        process.cache.purge_prefix(process.zone_index(), &process.disk, b"/p/09", Purge::Hard).await.unwrap();
+        process.manager.sweep(process.zone_index()).await;
         assert!(!find_variant(&process, since).await);
     });
 }

@@ -38,7 +38,7 @@ async fn filled(sim: &Arc<Sim>, pool: &Pool, truth: &Truth, random: &mut Random)
 #[test]
 fn no_bit_that_flipped_is_served() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
-    let mut seen = [0; 4];
+    let mut seen_values = [0; 4];
     for seed in 0..400 {
         let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
         block_on(async {
@@ -58,14 +58,14 @@ fn no_bit_that_flipped_is_served() {
             process.load().await;
             for other in 0..PAGES {
                 // What is found has been compared with what was stored.
-                let found = process.get(&truth, other).await;
+                let value = process.get(&truth, other).await;
                 let is_damaged = other == page && part != 1;
-                assert_eq!(found.is_none(), is_damaged, "seed {seed}: page {other}, {part} at {at}");
+                assert_eq!(value.is_none(), is_damaged, "seed {seed}: page {other}, {part} at {at}");
             }
-            seen[part] += 1;
+            seen_values[part] += 1;
         });
     }
-    assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
+    assert!(seen_values.iter().all(|count| *count > 10), "{seen_values:?}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn device_whose_opening_was_given_up_is_still_another_one() {
         poll_fn(|cx| {
             assert!(open.as_mut().poll(cx).is_pending());
             // A job that no thread has begun is given up with its future.
-            if sim.content(note) != before && stall.held() > 0 {
+            if sim.content(note) != before && stall.held_calls() > 0 {
                 return Poll::Ready(());
             }
             assert!(began.elapsed() < wait::TIMEOUT, "no call is held");

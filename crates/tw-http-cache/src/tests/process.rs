@@ -68,36 +68,36 @@ impl Process {
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
 
-    pub(super) fn held(&self) -> &ZoneIndex {
+    pub(super) fn zone_index(&self) -> &ZoneIndex {
         self.cache.zone.loaded().unwrap()
     }
 
     pub(super) async fn restore(&self) {
-        self.manager.restore(self.held()).await;
+        self.manager.restore(self.zone_index()).await;
         self.cache.zone.set_restored();
     }
 
     pub(super) async fn load(&self) {
         let unfinished = RefCell::new(Vec::new());
         self.restore().await;
-        self.manager.load(self.held(), &unfinished).await;
-        self.manager.remove_unseen(self.held()).await;
-        self.manager.remove_unfinished(self.held(), &unfinished).await;
+        self.manager.load(self.zone_index(), &unfinished).await;
+        self.manager.remove_unseen(self.zone_index()).await;
+        self.manager.remove_unfinished(self.zone_index(), &unfinished).await;
         assert!(self.cache.zone.is_loaded.load(Relaxed));
     }
 
     pub(super) async fn find(&self, page: usize) -> Option<(Rc<OpenEntry>, FoundState)> {
-        let found = self.search(page).await;
-        for gone in found.gone {
-            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
+        let found_entry = self.search(page).await;
+        for removed_entry in found_entry.removed_entries {
+            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), removed_entry).await;
         }
-        found.entry
+        found_entry.entry
     }
 
     /// Searches for a page. Returns the entry, and the entries to be deleted.
     pub(super) async fn search(&self, page: usize) -> FoundEntry {
         let (key, text) = (key(page), text(page));
-        let wanted = EntryQuery { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
+        let query = EntryQuery { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
         let account = &Account::new(JobClass::Hit, JobSource::NONE);
         let search = EntrySearch {
             disk: &|| Some(&self.disk),
@@ -106,9 +106,9 @@ impl Process {
             account,
             log: &silent,
         };
-        let mut found = FoundEntry::default();
-        search.find(&wanted, &mut found).await;
-        found
+        let mut found_entry = FoundEntry::default();
+        search.find(&query, &mut found_entry).await;
+        found_entry
     }
 
     /// Searches for a page and checks its content. Returns its version; `None` if it is not there, or cannot be read.
@@ -150,7 +150,7 @@ impl Process {
     }
 
     pub(super) fn begin(&self, truth: &Truth, page: usize) -> Filling<'_> {
-        let claim = self.held().index.claim(key(page), self.now);
+        let claim = self.zone_index().index.claim(key(page), self.now);
         let version = truth.next();
         let meta = meta(page, version, claim.sequence());
         let entry = NewEntry { meta, claim, copied: None };
@@ -172,29 +172,31 @@ impl Process {
     pub(super) async fn store(&self, filling: Filling<'_>) {
         let Filling { writer, body, at } = filling;
         let pieces = vec![body.slice(at as usize..)];
-        if let Ok(CommitOutcome::Stored(gone)) = writer.commit(BodyPieces { pieces, needless: at }).await {
-            self.remove_all(gone).await;
+        if let Ok(CommitOutcome::Stored(removed_entries)) =
+            writer.commit(BodyPieces { pieces, needless: at }).await
+        {
+            self.remove_all(removed_entries).await;
         }
     }
 
-    async fn remove_all(&self, gone: Vec<RemovedEntry>) {
-        for gone in gone {
-            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), gone).await;
+    async fn remove_all(&self, removed_entries: Vec<RemovedEntry>) {
+        for removed_entry in removed_entries {
+            let _ = self.cache.zone.store.remove(self.cache.context(&self.disk), removed_entry).await;
         }
     }
 
     /// Updates an entry as a 304 does: with other fields, which sometimes have no room.
     pub(super) async fn refresh(&self, truth: &Truth, page: usize, room: usize) {
         let Some((entry, _)) = self.find(page).await else { return };
-        let claim = self.held().index.claim(key(page), self.now);
+        let claim = self.zone_index().index.claim(key(page), self.now);
         let mut meta = entry.meta.clone();
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
         let was = ValidatedFile::of(&entry);
-        if let Ok(gone) =
+        if let Ok(removed_entries) =
             self.cache.zone.store.refresh(self.cache.context(&self.disk), meta, was, claim, &silent).await
         {
-            self.remove_all(gone).await;
+            self.remove_all(removed_entries).await;
         }
     }
 
@@ -202,15 +204,15 @@ impl Process {
         let page = random.below(PAGES);
         let purge = if random.happens(60) { Purge::Hard } else { Purge::Soft };
         let next = truth.versions.get() + 1;
-        let (held, disk) = (self.held(), &self.disk);
+        let (zone_index, disk) = (self.zone_index(), &self.disk);
         let kind = random.below(4);
         let purged = match kind {
             0 => {
                 let tags = [format!("tag{}", page % 3).into_bytes()];
-                self.cache.purge_tags(held, disk, &tags, purge).await.is_ok()
+                self.cache.purge_tags(zone_index, disk, &tags, purge).await.is_ok()
             }
-            1 => self.cache.purge_prefix(held, disk, b"/p/1", purge).await.is_ok(),
-            _ => self.cache.purge_key(held, disk, key(page), purge).await.is_ok(),
+            1 => self.cache.purge_prefix(zone_index, disk, b"/p/1", purge).await.is_ok(),
+            _ => self.cache.purge_key(zone_index, disk, key(page), purge).await.is_ok(),
         };
         let is_meant = |other: usize| match kind {
             0 => other % 3 == page % 3,
@@ -247,8 +249,8 @@ impl Process {
             45..55 => {
                 if let Some(filling) = take(random) {
                     let len = random.below(30_000);
-                    let written = self.write(filling, len).await;
-                    fillings.borrow_mut().extend(written);
+                    let written_filling = self.write(filling, len).await;
+                    fillings.borrow_mut().extend(written_filling);
                 }
             }
             55..75 => {
@@ -263,14 +265,14 @@ impl Process {
             }
             88..93 => self.purge(truth, random).await,
             93..95 => {
-                let _ = self.manager.write_snapshot(self.held()).await;
+                let _ = self.manager.write_snapshot(self.zone_index()).await;
             }
             95..98 => {
                 self.manager.tend_segments().await;
-                self.manager.make_room(self.held(), &mut None).await;
+                self.manager.make_room(self.zone_index(), &mut None).await;
             }
             _ if self.cache.zone.is_loaded.load(Relaxed) => {
-                self.manager.sweep(self.held()).await;
+                self.manager.sweep(self.zone_index()).await;
             }
             _ => {}
         }
@@ -290,7 +292,8 @@ impl Process {
         let mut sums = [0, 0];
         for row in rows {
             let address = row.address(number);
-            let is_known = self.held().index.peek(row.key).and_then(|found| found.address) == Some(address);
+            let is_known = self.zone_index().index.peek(row.key).and_then(|index_entry| index_entry.address)
+                == Some(address);
             let record = RecordPrefix::decode(after(row.block), &header, row.block);
             let is_stored = record.is_ok_and(|(prefix, state)| {
                 let entry = after(row.block).get(64..64 + prefix.len as usize).unwrap_or_default();
@@ -310,7 +313,7 @@ impl Process {
 
     /// Compares entries and files, which should be the same.
     pub(super) fn compare(&self, sim: &Sim) -> Result<(), String> {
-        let index = &self.held().index;
+        let index = &self.zone_index().index;
         let (mut files, mut bytes, mut segments) = (0, 0, 0);
         for path in sim.paths() {
             let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
@@ -335,18 +338,18 @@ impl Process {
                 continue;
             }
             let key = Key::from_hex(name).ok_or_else(|| format!("{path:?} stays"))?;
-            let found = index.peek(key).filter(|found| found.holds == EntryState::File);
-            let found = found.filter(|found| found.address.is_none());
-            let found = found.ok_or_else(|| format!("{path:?} has no entry"))?;
+            let entry = index.peek(key).filter(|entry| entry.holds == EntryState::File);
+            let entry = entry.filter(|entry| entry.address.is_none());
+            let entry = entry.ok_or_else(|| format!("{path:?} has no entry"))?;
             let size = on_disk(sim.content(&path).map_or(0, |content| content.len() as u64));
-            if found.size != size {
-                return Err(format!("{path:?} has {size} bytes, and not {}", found.size));
+            if entry.size != size {
+                return Err(format!("{path:?} has {size} bytes, and not {}", entry.size));
             }
             (files, bytes) = (files + 1, bytes + size);
         }
-        let known = self.cache.zone.store.bytes_of_segments();
-        if known != segments {
-            return Err(format!("segments have {segments} bytes, and not {known}"));
+        let known_value = self.cache.zone.store.bytes_of_segments();
+        if known_value != segments {
+            return Err(format!("segments have {segments} bytes, and not {known_value}"));
         }
         let counts = index.counts();
         match (counts.files, counts.bytes) == (files, bytes) {

@@ -31,8 +31,8 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     let learning = process.clone();
     tasks.spawn_local(async move {
         let unfinished = RefCell::new(Vec::new());
-        learning.manager.load(learning.held(), &unfinished).await;
-        learning.manager.remove_unfinished(learning.held(), &unfinished).await;
+        learning.manager.load(learning.zone_index(), &unfinished).await;
+        learning.manager.remove_unfinished(learning.zone_index(), &unfinished).await;
     });
     tasks.await;
     if !cuts_off {
@@ -77,7 +77,7 @@ fn update_of_a_file_that_is_gone_is_no_failure() {
         let filling = process.begin(&truth, 0);
         process.store(filling).await;
         let (entry, _) = process.find(0).await.unwrap();
-        let claim = process.held().index.claim(key(0), process.now);
+        let claim = process.zone_index().index.claim(key(0), process.now);
         sim.remove(&process.cache.place.path(key(0))).unwrap();
         let was = ValidatedFile::of(&entry);
         let meta = entry.meta.clone();
@@ -87,8 +87,8 @@ fn update_of_a_file_that_is_gone_is_no_failure() {
             .store
             .refresh(process.cache.context(&process.disk), meta, was, claim, &silent)
             .await;
-        assert!(updated.is_ok_and(|gone| gone.is_empty()));
-        assert!(process.held().index.peek(key(0)).is_none(), "and the entry is gone, too");
+        assert!(updated.is_ok_and(|removed_entries| removed_entries.is_empty()));
+        assert!(process.zone_index().index.peek(key(0)).is_none(), "and the entry is gone, too");
     });
 }
 
@@ -114,16 +114,16 @@ fn record_stays_removed(is_marked_first: bool) {
             }
         };
         add_all().await;
-        let index = &process.held().index;
+        let index = &process.zone_index().index;
         assert!((0..3).all(|page| index.peek(key(page)).is_some()));
-        let gone = index.remove(key(1)).unwrap();
+        let removed_entry = index.remove(key(1)).unwrap();
         if is_marked_first {
-            store.remove(context, gone).await.unwrap();
+            store.remove(context, removed_entry).await.unwrap();
             add_all().await;
         } else {
             add_all().await;
             assert!(index.peek(key(1)).is_some());
-            store.remove(context, gone).await.unwrap();
+            store.remove(context, removed_entry).await.unwrap();
         }
         assert!(index.peek(key(1)).is_none());
         assert!(index.peek(key(0)).is_some() && index.peek(key(2)).is_some());

@@ -18,7 +18,7 @@ async fn stored(pool: &Pool, truth: &Truth) -> Arc<Sim> {
     for page in 0..4 {
         process.store(process.begin(truth, page)).await;
     }
-    process.manager.write_snapshot(process.held()).await.unwrap();
+    process.manager.write_snapshot(process.zone_index()).await.unwrap();
     drop(process);
     sim.restart(Loss::Nothing);
     sim
@@ -32,16 +32,16 @@ fn lookup_reads_its_own_block_of_the_snapshot() {
         assert!(blocks(&sim.content(PATH).unwrap()) > 1);
         let process = Process::start(door(&sim, &pool), 1_800_000_100_000).await;
         assert!(process.cache.zone.is_restoring());
-        assert_eq!(process.held().index.len(), 0);
+        assert_eq!(process.zone_index().index.len(), 0);
         assert_eq!(process.get(&truth, 2).await, Some(3));
         // Others of the same block, and no more.
-        assert!(process.held().index.len() < 4, "all blocks were read");
+        assert!(process.zone_index().index.len() < 4, "all blocks were read");
         for page in 0..4 {
             assert_eq!(process.get(&truth, page).await, Some(page as u64 + 1));
         }
-        assert_eq!(process.held().index.counts().files, 4);
+        assert_eq!(process.zone_index().index.counts().files, 4);
         // What is removed does not come back with the rest of the snapshot.
-        process.cache.purge_key(process.held(), &process.disk, key(2), Purge::Hard).await.unwrap();
+        process.cache.purge_key(process.zone_index(), &process.disk, key(2), Purge::Hard).await.unwrap();
         process.store(process.begin(&truth, 1)).await;
         process.restore().await;
         assert!(process.find(2).await.is_none());
@@ -59,7 +59,11 @@ fn purge_of_a_response_that_is_not_known_yet_holds() {
         let sim = stored(&pool, &truth).await;
         for page in [1, 2] {
             let process = Process::start(door(&sim, &pool), 1_800_000_100_000 + page as u64).await;
-            process.cache.purge_key(process.held(), &process.disk, key(page), Purge::Hard).await.unwrap();
+            process
+                .cache
+                .purge_key(process.zone_index(), &process.disk, key(page), Purge::Hard)
+                .await
+                .unwrap();
             assert!(process.find(page).await.is_none(), "{page}");
             drop(process);
             // The server is killed before it knows its segments.
@@ -86,8 +90,8 @@ fn damaged_block_is_replaced_by_the_tables_of_segments() {
             sim.put(PATH, &damaged).unwrap();
             let process = Process::start(door(&sim, &pool), 1_800_000_100_000 + block as u64).await;
             for page in 0..4 {
-                let found = process.get(&truth, page).await;
-                assert!(found.is_none() || found == Some(page as u64 + 1), "{block} {page}");
+                let value = process.get(&truth, page).await;
+                assert!(value.is_none() || value == Some(page as u64 + 1), "{block} {page}");
             }
             process.load().await;
             for page in 0..4 {

@@ -28,7 +28,7 @@ struct LoadCounts {
 impl CacheMaintenance {
     /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
     /// are added to `unfinished`.
-    pub(crate) async fn load(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
+    pub(crate) async fn load(&self, zone_index: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let store = &self.cache.zone.store;
         let name = Text(&self.cache.name);
         if let Some(removed) = store.remove_foreign(self.context(), &|error| self.log_failure(error)).await {
@@ -41,7 +41,7 @@ impl CacheMaintenance {
             match part {
                 Ok(part) => {
                     is_complete &= !part.is_truncated;
-                    self.add_part(held, part, &mut counts, &mut pace, unfinished).await;
+                    self.add_part(zone_index, part, &mut counts, &mut pace, unfinished).await;
                 }
                 Err(error) => {
                     is_complete = false;
@@ -59,7 +59,7 @@ impl CacheMaintenance {
     /// Adds what is in one part of the disk.
     async fn add_part(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         part: ScanPart,
         counts: &mut LoadCounts,
         pace: &mut StepPacer,
@@ -67,9 +67,9 @@ impl CacheMaintenance {
     ) {
         if let Some(DamagedSegment { number, why }) = part.damage {
             self.cache.zone.counts.damaged.add(1);
-            let (name, found) = (Text(&self.cache.name), part.entries.len());
+            let (name, found_value) = (Text(&self.cache.name), part.entries.len());
             let what = format_args!(
-                "cache \"{name}\": segment {number:08} is damaged ({why}), {found} records are found in it"
+                "cache \"{name}\": segment {number:08} is damaged ({why}), {found_value} records are found in it"
             );
             (self.log)(Level::Crit, what);
         }
@@ -77,7 +77,7 @@ impl CacheMaintenance {
             ScanPartKind::Directory => {}
             ScanPartKind::Segment => counts.segments += 1,
             ScanPartKind::EndOfSegments => {
-                self.cache.zone.store.pack(&held.index).await;
+                self.cache.zone.store.pack(&zone_index.index).await;
                 let (name, LoadCounts { records, segments, .. }) = (Text(&self.cache.name), &*counts);
                 let what = format_args!("cache \"{name}\": {records} records in {segments} segments");
                 (self.log)(Level::Notice, what);
@@ -106,18 +106,18 @@ impl CacheMaintenance {
     }
 
     /// Adds an entry that was found on the disk to the index, and removes what is older. Returns true if the index has it.
-    pub(crate) async fn admit(&self, found: &DiskEntry) -> bool {
-        match self.cache.zone.store.admit(self.context(), found).await {
+    pub(crate) async fn admit(&self, entry: &DiskEntry) -> bool {
+        match self.cache.zone.store.admit(self.context(), entry).await {
             Ok(AdmissionOutcome::Added(pushed_out)) => {
-                if let Some(gone) = pushed_out {
+                if let Some(removed_entry) = pushed_out {
                     self.cache.zone.counts.evicted.add(1);
-                    self.remove(gone).await;
+                    self.remove(removed_entry).await;
                 }
                 true
             }
             Ok(AdmissionOutcome::Known) => true,
-            Ok(AdmissionOutcome::Outdated { gone, is_added }) => {
-                self.remove(gone).await;
+            Ok(AdmissionOutcome::Outdated { removed_entry, is_added }) => {
+                self.remove(removed_entry).await;
                 is_added
             }
             Ok(AdmissionOutcome::Gone) => false,
@@ -131,13 +131,15 @@ impl CacheMaintenance {
     /// Removes unfinished files, unless this process is writing them: such files have the name of their key.
     pub(crate) async fn remove_unfinished(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         unfinished: &RefCell<Vec<UnfinishedFile>>,
     ) {
-        let is_written =
-            |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
-        let (left, over) = unfinished.take().into_iter().partition::<Vec<_>, _>(|file| is_written(file.key));
-        unfinished.borrow_mut().extend(left);
+        let is_written = |key: Option<Key>| {
+            key.and_then(|key| zone_index.index.peek(key)).is_some_and(|entry| entry.claims > 0)
+        };
+        let (unfinished_files, over) =
+            unfinished.take().into_iter().partition::<Vec<_>, _>(|file| is_written(file.key));
+        unfinished.borrow_mut().extend(unfinished_files);
         for UnfinishedFile { path, .. } in over {
             let mut account = Account::new(JobClass::Evict, JobSource::NONE);
             match self.disk.unlink(&mut account, &path).await {

@@ -91,23 +91,23 @@ pub(crate) struct CacheMaintenance {
 
 async fn manage(manager: CacheMaintenance) {
     let cache = manager.cache.clone();
-    let held = loop {
+    let zone_index = loop {
         let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
         match cache.load_index(CacheUser::Manager, &manager.disk, log).await {
-            Ok(held) => break held,
+            Ok(zone_index) => break zone_index,
             Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
         }
     };
     let unfinished = RefCell::new(Vec::new());
     let zone = &manager.cache.zone;
-    let mut are_restored = zone.is_loaded.load(Acquire) || manager.restore(held).await;
+    let mut are_restored = zone.is_loaded.load(Acquire) || manager.restore(zone_index).await;
     // Lookups do not wait for a device that another process uses.
     zone.set_restored();
     let mut load = pin!(async {
         while !zone.is_loaded.load(Acquire) {
-            are_restored = are_restored || manager.restore_records(held).await;
-            manager.load(held, &unfinished).await;
-            manager.remove_unseen(held).await;
+            are_restored = are_restored || manager.restore_records(zone_index).await;
+            manager.load(zone_index, &unfinished).await;
+            manager.remove_unseen(zone_index).await;
             if manager.cache.zone.store.finds_by_key() {
                 // Misses search the disk.
                 break;
@@ -116,7 +116,7 @@ async fn manage(manager: CacheMaintenance) {
         }
     });
     // The limits hold while the directory is walked, which may take long.
-    let mut maintain = pin!(manager.maintain(held, &unfinished));
+    let mut maintain = pin!(manager.maintain(zone_index, &unfinished));
     let mut is_over = false;
     poll_fn(|cx| {
         is_over = is_over || load.as_mut().poll(cx).is_ready();
@@ -155,7 +155,7 @@ impl CacheMaintenance {
     }
 
     /// Makes room, removes what was purged and writes snapshots, for ever.
-    async fn maintain(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
+    async fn maintain(&self, zone_index: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let (mut checked_at, mut swept, mut snapshot) = (None, 0, None);
         let (mut probed_at, mut quotas_checked_at) = (None, None);
         loop {
@@ -164,32 +164,32 @@ impl CacheMaintenance {
                 tokio::time::sleep(LOOK).await;
                 continue;
             }
-            self.remove_unfinished(held, unfinished).await;
+            self.remove_unfinished(zone_index, unfinished).await;
             self.tend_segments().await;
-            self.make_room(held, &mut checked_at).await;
+            self.make_room(zone_index, &mut checked_at).await;
             self.restore_quotas().await;
-            self.check_quotas(held, &mut quotas_checked_at).await;
-            self.enforce_quotas(held).await;
-            if held.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
-                swept = self.sweep(held).await;
+            self.check_quotas(zone_index, &mut quotas_checked_at).await;
+            self.enforce_quotas(zone_index).await;
+            if zone_index.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
+                swept = self.sweep(zone_index).await;
             }
-            self.snapshot_if_due(held, &mut snapshot).await;
+            self.snapshot_if_due(zone_index, &mut snapshot).await;
             tokio::time::sleep(LOOK).await;
         }
     }
 
     /// Removes inactive entries, and evicts entries above the limits.
-    pub(crate) async fn make_room(&self, held: &ZoneIndex, checked_at: &mut Option<Instant>) {
-        let (place, index) = (&self.cache.place, &held.index);
+    pub(crate) async fn make_room(&self, zone_index: &ZoneIndex, checked_at: &mut Option<Instant>) {
+        let (place, index) = (&self.cache.place, &zone_index.index);
         let counts = &self.cache.zone.counts;
         let mut pace = StepPacer::new(place.manager);
         let inactive = u32::try_from(place.inactive.as_secs()).unwrap_or(u32::MAX);
         let now = || seconds(tw_rt::clock::unix().secs);
-        let mut gone = Vec::new();
+        let mut removed_entries = Vec::new();
         loop {
-            let progress = index.expire(now(), inactive, &mut gone);
-            counts.inactive.add(gone.len() as u64);
-            self.delete(&mut gone, &mut pace).await;
+            let progress = index.expire(now(), inactive, &mut removed_entries);
+            counts.inactive.add(removed_entries.len() as u64);
+            self.delete(&mut removed_entries, &mut pace).await;
             tw_rt::yield_now().await;
             if progress == Progress::Done {
                 break;
@@ -219,22 +219,23 @@ impl CacheMaintenance {
                 (bytes, _) => EvictionTarget::Bytes(bytes),
             };
             // Of a file and a segment the one that is older goes first.
-            let progress = self.cache.zone.store.evict_files(index, what, excess, now(), &mut gone);
-            let of_files = self.cache.zone.store.freed_bytes(&gone);
+            let progress =
+                self.cache.zone.store.evict_files(index, what, excess, now(), &mut removed_entries);
+            let of_files = self.cache.zone.store.freed_bytes(&removed_entries);
             lacking = lacking.saturating_sub(of_files);
             if of_files == 0 && self.cache.zone.store.frees_segment(index, excess) {
                 let freed = self.free_segment().await;
                 lacking = lacking.saturating_sub(freed);
-                counts.evicted.add(gone.len() as u64);
-                self.delete(&mut gone, &mut pace).await;
+                counts.evicted.add(removed_entries.len() as u64);
+                self.delete(&mut removed_entries, &mut pace).await;
                 if freed == 0 {
                     break;
                 }
                 continue;
             }
-            counts.evicted.add(gone.len() as u64);
-            let has_evicted = !gone.is_empty();
-            self.delete(&mut gone, &mut pace).await;
+            counts.evicted.add(removed_entries.len() as u64);
+            let has_evicted = !removed_entries.is_empty();
+            self.delete(&mut removed_entries, &mut pace).await;
             tw_rt::yield_now().await;
             if !has_evicted && progress == Progress::Done {
                 break;
@@ -244,28 +245,28 @@ impl CacheMaintenance {
 
     /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
     /// handled.
-    pub(crate) async fn sweep(&self, held: &ZoneIndex) -> u64 {
+    pub(crate) async fn sweep(&self, zone_index: &ZoneIndex) -> u64 {
         // After a reload the manager before may still sweep. Entries become compact when a sweep ends, and another one would miss those.
         let _one_at_a_time = self.cache.zone.sweeping.lock().await;
-        let swept = self.sweep_all(held).await;
-        self.end_sweep(held).await;
+        let swept = self.sweep_all(zone_index).await;
+        self.end_sweep(zone_index).await;
         swept
     }
 
-    async fn sweep_all(&self, held: &ZoneIndex) -> u64 {
-        let latest = held.sweep_to();
-        let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
+    async fn sweep_all(&self, zone_index: &ZoneIndex) -> u64 {
+        let latest = zone_index.sweep_to();
+        let (mut cursor, mut entries) = (zone_index.index.sweep(latest), Vec::new());
         let mut pace = StepPacer::new(self.cache.place.manager);
-        let mut oldest = self.sweep_records(held, latest).await;
+        let mut oldest = self.sweep_records(zone_index, latest).await;
         loop {
-            let progress = held.index.scan(&mut cursor, &mut seen);
-            for seen in seen.drain(..) {
-                let alive = match seen.found.holds {
-                    EntryState::File if seen.found.checked < latest => {
+            let progress = zone_index.index.scan(&mut cursor, &mut entries);
+            for entry in entries.drain(..) {
+                let alive = match entry.state.holds {
+                    EntryState::File if entry.state.checked < latest => {
                         pace.count().await;
-                        self.check_purged(held, &seen, latest).await
+                        self.check_purged(zone_index, &entry, latest).await
                     }
-                    _ => seen.alive_since(),
+                    _ => entry.alive_since(),
                 };
                 oldest = oldest.min(alive.unwrap_or(oldest));
             }
@@ -274,11 +275,11 @@ impl CacheMaintenance {
             }
         }
         // Entries that have left the index were not scanned, and a restart now would find their files again.
-        let departures = held.index.removals();
-        while held.index.removal_state(departures) == RemovalState::Files {
+        let departures = zone_index.index.removals();
+        while zone_index.index.removal_state(departures) == RemovalState::Files {
             tokio::time::sleep(REMAINS_LOOK).await;
         }
-        if held.index.removal_state(departures) == RemovalState::Strays {
+        if zone_index.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
         if let Err(error) = self.cache.zone.store.sync_removals(&self.disk, None).await {
@@ -287,18 +288,18 @@ impl CacheMaintenance {
             return latest;
         }
         // No more than the purges: a floor is none.
-        let oldest = oldest.min(held.purges.latest());
+        let oldest = oldest.min(zone_index.purges.latest());
         let oldest = match self.cache.zone.member.group() {
             Some(group) => group.swept(self.cache.zone.id, oldest),
             None => Some(oldest),
         };
         let Some(oldest) = oldest else { return latest };
-        let before = held.purges.counts();
+        let before = zone_index.purges.counts();
         // Before: what is found from then on is not taken for one that was purged and forgotten.
-        held.index.confirm_all(oldest);
-        held.purges.forget(oldest);
-        if held.purges.counts() != before
-            && let Err(error) = self.cache.save_purges(held, &self.disk).await
+        zone_index.index.confirm_all(oldest);
+        zone_index.purges.forget(oldest);
+        if zone_index.purges.counts() != before
+            && let Err(error) = self.cache.save_purges(zone_index, &self.disk).await
         {
             self.log_failure(&error);
         }
@@ -306,23 +307,25 @@ impl CacheMaintenance {
     }
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
-    async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
+    async fn check_purged(&self, zone_index: &ZoneIndex, entry: &ScannedEntry, latest: u64) -> Option<u64> {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        let place = StoredAt::of(&self.cache.place, seen.key, seen.found.address);
+        let place = StoredAt::of(&self.cache.place, entry.key, entry.state.address);
         match self.cache.zone.store.find(self.context(), &mut account, &place, place.head_read()).await {
-            Ok(EntryRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
+            Ok(EntryRead::Entry(read_entry)) => {
+                self.check_meta(zone_index, entry, latest, &read_entry.meta).await
+            }
             Ok(EntryRead::Missing | EntryRead::Another(_)) => {
-                match seen.found.address {
-                    Some(address) => held.index.remove_missing_record(seen.key, address),
-                    None => held.index.remove_missing(seen.key, seen.found.sequence),
+                match entry.state.address {
+                    Some(address) => zone_index.index.remove_missing_record(entry.key, address),
+                    None => zone_index.index.remove_missing(entry.key, entry.state.sequence),
                 }
-                seen.claimed_since
+                entry.claimed_since
             }
             // The next request for it handles the damage.
-            Ok(EntryRead::OfNginx | EntryRead::Damaged(_)) => seen.alive_since(),
+            Ok(EntryRead::OfNginx | EntryRead::Damaged(_)) => entry.alive_since(),
             Err(error) => {
                 self.log_failure(&error);
-                seen.alive_since()
+                entry.alive_since()
             }
         }
     }
@@ -330,33 +333,33 @@ impl CacheMaintenance {
     /// Checks whether an entry with this head was purged, as [`check_purged`](Self::check_purged) does.
     pub(crate) async fn check_meta(
         &self,
-        held: &ZoneIndex,
-        seen: &ScannedEntry,
+        zone_index: &ZoneIndex,
+        entry: &ScannedEntry,
         latest: u64,
         meta: &Meta,
     ) -> Option<u64> {
         let tags: Vec<_> = meta.tags.iter().map(Tag::of).collect();
         let subject = Subject { key: meta.key, text: &meta.key_text, tags: &tags };
-        let written = held.written(&seen.found, meta.sequence);
-        let checked = seen.found.checked.max(written);
-        let verdict = match held.is_below_floor(written) {
+        let sequence = zone_index.response_sequence(&entry.state, meta.sequence);
+        let checked = entry.state.checked.max(sequence);
+        let verdict = match zone_index.is_below_floor(sequence) {
             true => Verdict::Purged(Purge::Hard),
-            false => held.purges.verdict(checked, &subject),
+            false => zone_index.purges.verdict(checked, &subject),
         };
         match verdict {
             // The head before may be purged: other loops have it in memory, and a power cut may bring it back.
-            Verdict::Kept(_) if is_head_ahead(held, seen, written) => seen.alive_since(),
+            Verdict::Kept(_) if is_head_ahead(zone_index, entry, sequence) => entry.alive_since(),
             Verdict::Kept(upto) => {
-                held.index.confirm(seen.key, seen.found.sequence, upto);
-                Some(upto.min(seen.claimed_since.unwrap_or(latest)))
+                zone_index.index.confirm(entry.key, entry.state.sequence, upto);
+                Some(upto.min(entry.claimed_since.unwrap_or(latest)))
             }
-            Verdict::Purged(Purge::Soft) => seen.alive_since(),
+            Verdict::Purged(Purge::Soft) => entry.alive_since(),
             Verdict::Purged(Purge::Hard) => {
-                let gone = held.index.remove_if_sequence(seen.key, seen.found.sequence);
-                self.cache.zone.counts.purged.add(u64::from(gone.is_some()));
+                let removed_entry = zone_index.index.remove_if_sequence(entry.key, entry.state.sequence);
+                self.cache.zone.counts.purged.add(u64::from(removed_entry.is_some()));
                 let mut pace = StepPacer::new(self.cache.place.manager);
-                self.delete(&mut gone.into_iter().collect(), &mut pace).await;
-                seen.claimed_since
+                self.delete(&mut removed_entry.into_iter().collect(), &mut pace).await;
+                entry.claimed_since
             }
         }
     }
@@ -373,15 +376,15 @@ impl CacheMaintenance {
         }
     }
 
-    async fn delete(&self, gone: &mut Vec<RemovedEntry>, pace: &mut StepPacer) {
-        for gone in gone.drain(..) {
-            self.remove(gone).await;
+    async fn delete(&self, removed_entries: &mut Vec<RemovedEntry>, pace: &mut StepPacer) {
+        for removed_entry in removed_entries.drain(..) {
+            self.remove(removed_entry).await;
             pace.count().await;
         }
     }
 
-    pub(crate) async fn remove(&self, gone: RemovedEntry) {
-        if let Err(error) = self.cache.zone.store.remove(self.context(), gone).await {
+    pub(crate) async fn remove(&self, removed_entry: RemovedEntry) {
+        if let Err(error) = self.cache.zone.store.remove(self.context(), removed_entry).await {
             self.log_failure(&error);
         }
     }
@@ -391,9 +394,9 @@ impl CacheMaintenance {
     }
 }
 
-/// Returns true if the head that was read, with the number `written`, is younger than the one that the index knows, because the entry is
+/// Returns true if the head that was read, with the number `sequence`, is younger than the one that the index knows, because the entry is
 /// being validated or was in the meantime.
-fn is_head_ahead(held: &ZoneIndex, seen: &ScannedEntry, written: u64) -> bool {
-    let is_same = |now: IndexEntry| now.claims == 0 && now.sequence == seen.found.sequence;
-    written > seen.found.checked && !held.index.peek(seen.key).is_some_and(is_same)
+fn is_head_ahead(zone_index: &ZoneIndex, entry: &ScannedEntry, sequence: u64) -> bool {
+    let is_same = |now: IndexEntry| now.claims == 0 && now.sequence == entry.state.sequence;
+    sequence > entry.state.checked && !zone_index.index.peek(entry.key).is_some_and(is_same)
 }

@@ -26,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 impl CacheMaintenance {
     /// Evicts the oldest responses of values that are above their quotas. Until the index is complete, nobody knows what there is.
-    pub(crate) async fn enforce_quotas(&self, held: &ZoneIndex) {
+    pub(crate) async fn enforce_quotas(&self, zone_index: &ZoneIndex) {
         let quotas = &self.cache.zone.quotas;
         if !quotas.is_on() || !self.cache.zone.is_loaded.load(Acquire) {
             return;
@@ -35,10 +35,12 @@ impl CacheMaintenance {
         let mut steps = 0;
         loop {
             let Some(key) = quotas.table.lock().next_excess() else { break };
-            let found = held.index.peek(key).filter(|found| found.holds == EntryState::File);
-            if let Some(gone) = found.and_then(|found| held.index.remove_if_sequence(key, found.sequence)) {
+            let entry = zone_index.index.peek(key).filter(|entry| entry.holds == EntryState::File);
+            if let Some(removed_entry) =
+                entry.and_then(|entry| zone_index.index.remove_if_sequence(key, entry.sequence))
+            {
                 quotas.evicted.add(1);
-                self.remove(gone).await;
+                self.remove(removed_entry).await;
                 pace.count().await;
             }
             steps += 1;
@@ -109,7 +111,7 @@ impl CacheMaintenance {
     }
 
     /// Counts responses no more that are not in the index, at times. Until that is complete, nobody knows what there is.
-    pub(crate) async fn check_quotas(&self, held: &ZoneIndex, checked_at: &mut Option<Instant>) {
+    pub(crate) async fn check_quotas(&self, zone_index: &ZoneIndex, checked_at: &mut Option<Instant>) {
         let quotas = &self.cache.zone.quotas;
         let is_complete = self.cache.zone.is_loaded.load(Acquire) && quotas.is_restored.load(Acquire);
         let now = tw_rt::clock::now();
@@ -121,10 +123,10 @@ impl CacheMaintenance {
         let mut cursor = QuotaCursor::default();
         loop {
             let Some(mut counted) = quotas.table.lock().next_counted(&mut cursor) else { break };
-            counted.retain(|counted| !has_response(&held.index, counted.key));
+            counted.retain(|counted| !has_response(&zone_index.index, counted.key));
             if !counted.is_empty() {
                 let mut table = quotas.table.lock();
-                counted.into_iter().for_each(|gone| table.forget_counted(gone));
+                counted.into_iter().for_each(|counted_response| table.forget_counted(counted_response));
             }
             tw_rt::yield_now().await;
         }

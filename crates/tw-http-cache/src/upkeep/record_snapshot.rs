@@ -14,18 +14,18 @@ const BLOCKS_PER_READ: u32 = 64;
 impl CacheMaintenance {
     /// Adds all entries of the snapshot of the records to the index. Returns false if the segments are not known yet: the
     /// directory cannot be read, or another process uses the device.
-    pub(crate) async fn restore_records(&self, held: &ZoneIndex) -> bool {
+    pub(crate) async fn restore_records(&self, zone_index: &ZoneIndex) -> bool {
         if let Err(error) = self.cache.zone.store.list_segments(&self.disk).await {
             self.log_failure(&error);
             return false;
         }
         if let Some(open) = self.cache.zone.record_snapshot.get() {
-            self.restore_blocks(held, open).await;
+            self.restore_blocks(zone_index, open).await;
         }
         true
     }
 
-    async fn restore_blocks(&self, held: &ZoneIndex, open: &OpenRecordSnapshot) {
+    async fn restore_blocks(&self, zone_index: &ZoneIndex, open: &OpenRecordSnapshot) {
         let OpenRecordSnapshot { snapshot, file } = open;
         let mut account = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
         let (mut restored, mut damaged, mut next) = (0, 0_u64, 1);
@@ -42,7 +42,7 @@ impl CacheMaintenance {
                 if snapshot.is_done(block) {
                     continue;
                 }
-                match self.cache.restore_block(held, snapshot, block, bytes) {
+                match self.cache.restore_block(zone_index, snapshot, block, bytes) {
                     Some(added) => restored += added,
                     None => damaged += 1,
                 }
@@ -66,9 +66,9 @@ impl CacheMaintenance {
     /// Writes a snapshot of the records and puts it in the place of the one before.
     pub(crate) async fn write_record_snapshot(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         mut writer: RecordSnapshotWriter,
     ) -> Result<(), DiskError> {
-        self.write_parts(&self.cache.place.record_snapshot_path(), || writer.step(&held.index)).await
+        self.write_parts(&self.cache.place.record_snapshot_path(), || writer.step(&zone_index.index)).await
     }
 }

@@ -23,8 +23,8 @@ impl CacheMaintenance {
             );
             (self.log)(Level::Warn, what);
         }
-        for gone in store.flush(self.context()).await {
-            self.remove(gone).await;
+        for removed_entry in store.flush(self.context()).await {
+            self.remove(removed_entry).await;
         }
         // Until all are loaded, nobody knows what is in them.
         if self.cache.zone.is_loaded.load(Acquire)
@@ -64,24 +64,27 @@ impl CacheMaintenance {
     }
 
     /// Removes the records that purges concern whose entries are compact. Returns the oldest purge that may still concern any.
-    pub(crate) async fn sweep_records(&self, held: &ZoneIndex, latest: u64) -> u64 {
+    pub(crate) async fn sweep_records(&self, zone_index: &ZoneIndex, latest: u64) -> u64 {
         let store = &self.cache.zone.store;
-        let (mut cursor, mut seen, mut oldest) = (ScanCursor::default(), Vec::new(), latest);
+        let (mut cursor, mut scanned_records, mut oldest) = (ScanCursor::default(), Vec::new(), latest);
         let mut pace = StepPacer::new(self.cache.place.manager);
         loop {
-            let progress = held.index.scan_records(&mut cursor, &mut seen);
-            for record in seen.drain(..).filter(|record| record.checked < latest) {
+            let progress = zone_index.index.scan_records(&mut cursor, &mut scanned_records);
+            for record in scanned_records.drain(..).filter(|record| record.checked < latest) {
                 pace.count().await;
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 let place = StoredAt::record(record.address);
                 let alive = match store.find(self.context(), &mut account, &place, place.head_read()).await {
-                    Ok(EntryRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
-                        let entry = held.index.peek(found.key);
+                    Ok(EntryRead::Entry(read_entry))
+                        if zone_index.index.is_record_of(&record, read_entry.key) =>
+                    {
+                        let entry = zone_index.index.peek(read_entry.key);
                         match entry.filter(|entry| entry.address == Some(record.address)) {
                             Some(entry) => {
                                 // Fills that go on are found with the entries that are not compact.
-                                let seen = ScannedEntry { key: found.key, found: entry, claimed_since: None };
-                                self.check_meta(held, &seen, latest, &found.meta).await
+                                let scanned_entry =
+                                    ScannedEntry { key: read_entry.key, state: entry, claimed_since: None };
+                                self.check_meta(zone_index, &scanned_entry, latest, &read_entry.meta).await
                             }
                             None => None,
                         }
@@ -89,7 +92,7 @@ impl CacheMaintenance {
                     Ok(
                         EntryRead::Entry(_) | EntryRead::Missing | EntryRead::Another(_) | EntryRead::OfNginx,
                     ) => {
-                        held.index.forget_record(&record);
+                        zone_index.index.forget_record(&record);
                         None
                     }
                     // The next request for it handles the damage.
@@ -109,8 +112,8 @@ impl CacheMaintenance {
     }
 
     /// Ends a sweep: entries become compact that had to be found by it.
-    pub(crate) async fn end_sweep(&self, held: &ZoneIndex) {
-        held.index.end_sweep();
-        self.cache.zone.store.pack(&held.index).await;
+    pub(crate) async fn end_sweep(&self, zone_index: &ZoneIndex) {
+        zone_index.index.end_sweep();
+        self.cache.zone.store.pack(&zone_index.index).await;
     }
 }

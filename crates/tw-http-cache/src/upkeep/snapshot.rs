@@ -42,13 +42,13 @@ pub(crate) struct SnapshotState {
 impl CacheMaintenance {
     /// Adds the entries of the snapshots to the index, those of files the last used ones first. Returns false if the segments are
     /// not known yet: then those of records are left to [`restore_records`](Self::restore_records).
-    pub(crate) async fn restore(&self, held: &ZoneIndex) -> bool {
-        let are_restored = self.restore_records(held).await;
-        self.restore_files(held).await;
+    pub(crate) async fn restore(&self, zone_index: &ZoneIndex) -> bool {
+        let are_restored = self.restore_records(zone_index).await;
+        self.restore_files(zone_index).await;
         are_restored
     }
 
-    async fn restore_files(&self, held: &ZoneIndex) {
+    async fn restore_files(&self, zone_index: &ZoneIndex) {
         let path = self.snapshot_path();
         let mut account = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
         let opened =
@@ -79,7 +79,7 @@ impl CacheMaintenance {
                     }
                 },
                 SnapshotStep::Entry(entry) if !self.has_place_of(&entry) => {}
-                SnapshotStep::Entry(entry) => match held.index.restore(&entry, now) {
+                SnapshotStep::Entry(entry) => match zone_index.index.restore(&entry, now) {
                     RestoreOutcome::Full => break,
                     RestoreOutcome::Known => {}
                     RestoreOutcome::Added => {
@@ -133,22 +133,22 @@ impl CacheMaintenance {
     }
 
     /// Removes restored entries that the walk over the directory did not find, if their files do not exist.
-    pub(crate) async fn remove_unseen(&self, held: &ZoneIndex) {
+    pub(crate) async fn remove_unseen(&self, zone_index: &ZoneIndex) {
         let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
         loop {
-            let progress = held.index.unseen(&mut cursor, &mut unseen);
+            let progress = zone_index.index.unseen(&mut cursor, &mut unseen);
             let store = &self.cache.zone.store;
             for entry in unseen.drain(..).filter(|entry| store.is_open_to_others(entry.address)) {
                 let removals = store.removals();
                 let path = self.cache.place.path(entry.key);
                 let mut account = Account::new(JobClass::Scan, JobSource::NONE);
                 match self.disk.stat(&mut account, &path).await {
-                    Ok(found) => {
-                        let file = DiskFile { key: entry.key, size: found.size, removals };
+                    Ok(meta) => {
+                        let file = DiskFile { key: entry.key, size: meta.size, removals };
                         self.admit(&DiskEntry::File(file)).await;
                     }
                     Err(error) if error.errno() == Some(Errno::NOENT) => {
-                        held.index.remove_missing(entry.key, entry.sequence);
+                        zone_index.index.remove_missing(entry.key, entry.sequence);
                     }
                     Err(error) => self.log_failure(&error),
                 }
@@ -161,7 +161,7 @@ impl CacheMaintenance {
     }
 
     /// Writes a snapshot if one is due and the cache has changed since `last`.
-    pub(crate) async fn snapshot_if_due(&self, held: &ZoneIndex, last: &mut Option<SnapshotState>) {
+    pub(crate) async fn snapshot_if_due(&self, zone_index: &ZoneIndex, last: &mut Option<SnapshotState>) {
         let zone = &self.cache.zone;
         let Some(interval) = self.cache.place.snapshot else { return };
         let now = tw_rt::clock::unix().secs;
@@ -171,14 +171,14 @@ impl CacheMaintenance {
         }
         zone.snapshot_at.store(now, Relaxed);
         let state = SnapshotState {
-            sequence: held.purges.sequence().last(),
-            entries: held.index.len(),
+            sequence: zone_index.purges.sequence().last(),
+            entries: zone_index.index.len(),
             responses: zone.counts.by_status.iter().map(tw_base::Counter::value).sum(),
         };
         if *last == Some(state) {
             return;
         }
-        match self.write_snapshot(held).await {
+        match self.write_snapshot(zone_index).await {
             Ok(()) => *last = Some(state),
             Err(error) => {
                 self.cache
@@ -188,16 +188,16 @@ impl CacheMaintenance {
     }
 
     /// Writes a snapshot and puts it in the place of the one before.
-    pub(crate) async fn write_snapshot(&self, held: &ZoneIndex) -> Result<(), DiskError> {
+    pub(crate) async fn write_snapshot(&self, zone_index: &ZoneIndex) -> Result<(), DiskError> {
         let clock = tw_rt::clock::unix();
         // Two snapshots are not made in the same millisecond.
         let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
         let now = seconds(clock.secs);
         if let Some(records) = self.cache.zone.store.begin_snapshot(now, stamp) {
-            self.write_record_snapshot(held, records).await?;
+            self.write_record_snapshot(zone_index, records).await?;
         }
         let mut writer = SnapshotWriter::new(now, stamp);
-        self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await?;
+        self.write_parts(&self.snapshot_path(), || writer.step(&zone_index.index)).await?;
         self.write_quotas().await
     }
 
@@ -211,7 +211,7 @@ impl CacheMaintenance {
         let mut account = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
         let temp = self.disk.create_beside(&mut account, path, place.dir_len()).await?;
         let mut file = FillFile::new(temp, self.cache.write_back_size);
-        let (mut written, mut steps) = (0, 0);
+        let (mut written_len, mut steps) = (0, 0);
         loop {
             match step() {
                 SnapshotPart::More => {
@@ -221,14 +221,14 @@ impl CacheMaintenance {
                     }
                 }
                 SnapshotPart::Write { offset, bytes } => {
-                    written = written.max(offset + bytes.len() as u64);
+                    written_len = written_len.max(offset + bytes.len() as u64);
                     self.disk.write(&mut account, file.temp.file(), offset, bytes).await?;
-                    file.advance(&self.disk, &mut account, written, written).await?;
+                    file.advance(&self.disk, &mut account, written_len, written_len).await?;
                 }
                 SnapshotPart::Done => break,
             }
         }
-        file.finish(&self.disk, &mut account, written, written).await?;
+        file.finish(&self.disk, &mut account, written_len, written_len).await?;
         // A power cut must not replace a snapshot that can be read by one that cannot.
         self.disk.fsync(&mut account, file.temp.file(), Durable::Data).await?;
         self.disk.name(&mut account, file.temp, path).await

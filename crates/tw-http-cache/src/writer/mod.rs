@@ -147,7 +147,7 @@ impl FillTask {
         let fill = self.lead.fill.clone();
         let key = entry.claim.key();
         let writer = self.cache.zone.store.begin(self.cache.context(&self.disk), entry);
-        let written = match origin {
+        let store_writer = match origin {
             // The body is complete.
             None => Ok(Some(writer)),
             Some(origin) => {
@@ -155,7 +155,7 @@ impl FillTask {
                 received.map(|writer| writer.map(|writer| *writer))
             }
         };
-        let stored = match written {
+        let stored = match store_writer {
             Ok(Some(writer)) if fill.is_complete() => self.store(&fill, key, writer).await,
             // The reason was logged.
             Ok(_) => return,
@@ -240,7 +240,7 @@ impl FillTask {
                 WriterEvent::Pending => {}
                 WriterEvent::Wrote(FinishedWrite { writer, result: Ok(len) }) => {
                     writing = None;
-                    if let Some(WrittenBody { file, head, settled }) = writer.written() {
+                    if let Some(WrittenBody { file, head, settled }) = writer.written_body() {
                         fill.note_written(file, head, len, settled);
                     }
                     idle = Some(writer);
@@ -279,14 +279,14 @@ impl FillTask {
         let committed = writer.commit(BodyPieces { pieces, needless: fill.needless() }).await;
         let log = self.log();
         cache.note_stored(committed.as_ref().err(), &|level, message| log.log(level, message));
-        let mut gone = match committed? {
-            CommitOutcome::Stored(gone) => gone,
+        let mut removed_entries = match committed? {
+            CommitOutcome::Stored(removed_entries) => removed_entries,
             CommitOutcome::Refused | CommitOutcome::Damaged => Vec::new(),
         };
-        gone.extend(quota.as_ref().and_then(|quota| cache.count_in_quota(key, quota)));
+        removed_entries.extend(quota.as_ref().and_then(|quota| cache.count_in_quota(key, quota)));
         cache.remove_elsewhere(event_loop, disk, key);
-        for gone in gone {
-            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(disk), Some(gone));
+        for removed_entry in removed_entries {
+            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(disk), Some(removed_entry));
         }
         // Until here other requests can join the fill.
         Ok(())
@@ -350,8 +350,8 @@ impl HeadRefresh {
     ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
         let file = ValidatedFile::of(&was);
-        for gone in cache.zone.store.refresh(cache.context(&disk), meta, file, claim, log).await? {
-            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), Some(gone));
+        for removed_entry in cache.zone.store.refresh(cache.context(&disk), meta, file, claim, log).await? {
+            cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), Some(removed_entry));
         }
         // Until here other requests can join the fill.
         drop(lead);

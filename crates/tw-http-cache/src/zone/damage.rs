@@ -34,9 +34,9 @@ impl DamageReport for CheckedEntry {
         r.log(Level::Crit, format_args!("{place} is damaged at offset {offset}: {why}"));
         let sequence = self.sequence.load(Relaxed);
         let index = self.cache.index();
-        let gone = index.and_then(|index| index.remove_if_sequence(self.key, sequence));
+        let removed_entry = index.and_then(|index| index.remove_if_sequence(self.key, sequence));
         // Otherwise another request was faster, or the entry was validated: then the next one finds the damage.
-        self.cache.zone.counts.damaged.add(u64::from(gone.is_some()));
-        self.cache.remove_evicted(r, gone);
+        self.cache.zone.counts.damaged.add(u64::from(removed_entry.is_some()));
+        self.cache.remove_evicted(r, removed_entry);
     }
 }

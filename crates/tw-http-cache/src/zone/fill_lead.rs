@@ -89,7 +89,7 @@ impl FillLead {
         // Within the lock: a purge removes fills afterwards.
         let mut fills = zone.fills(self.key).lock();
         let is_current = zone.loaded().is_some_and(|ZoneIndex { index, purges, .. }| {
-            let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
+            let is_key_purged = index.peek(self.key).is_some_and(|entry| claim.sequence() < entry.since);
             !is_key_purged && purges.latest() <= claim.sequence()
         });
         if is_current && let Some(earlier) = fills.insert(self.key, self.fill.clone()) {

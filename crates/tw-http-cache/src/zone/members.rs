@@ -49,8 +49,8 @@ impl Cache {
     pub(crate) fn elsewhere(self: &Arc<Self>, owner: &Arc<Self>, key: Key) -> Option<&Arc<Self>> {
         let members = self.members.as_ref()?;
         let has_file = |member: &Self| {
-            let found = member.index()?.peek(key)?;
-            (found.holds == EntryState::File).then_some(found)
+            let entry = member.index()?.peek(key)?;
+            (entry.holds == EntryState::File).then_some(entry)
         };
         if has_file(owner).is_some() {
             return None;
@@ -59,7 +59,7 @@ impl Cache {
         // Of a file that was found on the disk it is not known.
         let is_fresh = |valid_until: u32| valid_until == 0 || valid_until > now;
         members.list.iter().find(|member| {
-            !Arc::ptr_eq(member, owner) && has_file(member).is_some_and(|found| is_fresh(found.valid_until))
+            !Arc::ptr_eq(member, owner) && has_file(member).is_some_and(|entry| is_fresh(entry.valid_until))
         })
     }
 
@@ -71,8 +71,8 @@ impl Cache {
                 continue;
             }
             let old = member.index().and_then(|index| {
-                let found = index.peek(key).filter(|found| found.holds == EntryState::File)?;
-                index.remove_if_sequence(key, found.sequence)
+                let entry = index.peek(key).filter(|entry| entry.holds == EntryState::File)?;
+                index.remove_if_sequence(key, entry.sequence)
             });
             member.delete(event_loop, disk, old);
         }

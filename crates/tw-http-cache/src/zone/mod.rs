@@ -101,7 +101,7 @@ pub struct Cache {
 pub(crate) struct CacheZone {
     pub(crate) id: ZoneId,
     /// Index and purges; loaded at the first access.
-    pub(crate) held: OnceCell<ZoneIndex>,
+    pub(crate) zone_index: OnceCell<ZoneIndex>,
     keys_size: AtomicU64,
     /// Lock for writing the file of the purges.
     pub(crate) saving: tokio::sync::Mutex<()>,
@@ -150,7 +150,7 @@ impl Cache {
         StoreContext {
             place,
             disk,
-            held: zone.loaded(),
+            zone_index: zone.loaded(),
             quotas: &zone.quotas,
             counts: &zone.counts,
             window: *write_back_size,
@@ -160,7 +160,7 @@ impl Cache {
 
     /// Returns the index, if it is loaded.
     pub(crate) fn index(&self) -> Option<&Arc<Index>> {
-        self.zone.loaded().map(|held| &held.index)
+        self.zone.loaded().map(|zone_index| &zone_index.index)
     }
 
     /// Path of the file of the purges.
@@ -174,22 +174,27 @@ impl Cache {
     }
 
     /// Deletes the file of an entry that has left the index, in the background.
-    pub(crate) fn delete(self: &Arc<Self>, event_loop: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
-        let Some(gone) = gone else { return };
+    pub(crate) fn delete(
+        self: &Arc<Self>,
+        event_loop: &Rc<Loop>,
+        disk: &Disk,
+        removed_entry: Option<RemovedEntry>,
+    ) {
+        let Some(removed_entry) = removed_entry else { return };
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: event_loop.index as u64 };
         event_loop.connections.spawn_counted(subject, async move {
             // If it stays, the next start finds it.
-            let _ = cache.zone.store.remove(cache.context(&disk), gone).await;
+            let _ = cache.zone.store.remove(cache.context(&disk), removed_entry).await;
         });
     }
 
     /// Deletes the file of such an entry for a request.
-    pub(crate) fn remove_evicted(self: &Arc<Self>, r: &Request, gone: Option<RemovedEntry>) {
-        if gone.is_some()
+    pub(crate) fn remove_evicted(self: &Arc<Self>, r: &Request, removed_entry: Option<RemovedEntry>) {
+        if removed_entry.is_some()
             && let Some(disk) = self.disk_of(r)
         {
-            self.delete(&r.client().event_loop.clone(), disk, gone);
+            self.delete(&r.client().event_loop.clone(), disk, removed_entry);
         }
     }
 
@@ -222,7 +227,7 @@ impl CacheZone {
         let store = EntryStore::of(place);
         Self {
             id: ZoneId::new(),
-            held: OnceCell::new(),
+            zone_index: OnceCell::new(),
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
             sweeping: tokio::sync::Mutex::default(),
@@ -281,20 +286,20 @@ impl CacheZone {
     pub(crate) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
         self.store.configure(place);
-        if let Some(held) = self.held.get() {
-            held.index.set_memory_max(place.keys_size);
-            held.index.set_policy(place.policy);
+        if let Some(zone_index) = self.zone_index.get() {
+            zone_index.index.set_memory_max(place.keys_size);
+            zone_index.index.set_policy(place.policy);
         }
     }
 
     /// Bytes that the cache takes on its disk: of files that have an entry, and of all segments.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        self.held.get().map_or(0, |held| self.store.bytes_on_disk(&held.index))
+        self.zone_index.get().map_or(0, |zone_index| self.store.bytes_on_disk(&zone_index.index))
     }
 
     /// Returns index and purges, if they are loaded.
     pub(crate) fn loaded(&self) -> Option<&ZoneIndex> {
-        self.held.get()
+        self.zone_index.get()
     }
 
     fn fills(&self, key: Key) -> &FatalMutex<Fills> {

@@ -32,13 +32,13 @@ impl Cache {
     pub(crate) fn count_in_quota(&self, key: Key, claim: &QuotaClaim) -> Option<RemovedEntry> {
         let index = self.index()?;
         // Before the table is locked: the locks of both are never held together.
-        let found = index.peek(key).filter(|found| found.holds == EntryState::File)?;
-        if self.is_above_quota(claim, found.size) {
-            let gone = index.remove_if_sequence(key, found.sequence);
-            self.zone.quotas.evicted.add(u64::from(gone.is_some()));
-            return gone;
+        let entry = index.peek(key).filter(|entry| entry.holds == EntryState::File)?;
+        if self.is_above_quota(claim, entry.size) {
+            let removed_entry = index.remove_if_sequence(key, entry.sequence);
+            self.zone.quotas.evicted.add(u64::from(removed_entry.is_some()));
+            return removed_entry;
         }
-        self.zone.quotas.table.lock().add(key, found.size, claim.owner, self.share_of(claim));
+        self.zone.quotas.table.lock().add(key, entry.size, claim.owner, self.share_of(claim));
         None
     }
 

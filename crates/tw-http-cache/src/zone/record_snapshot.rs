@@ -21,10 +21,10 @@ impl Cache {
     /// Uses this snapshot of the records from now on. Returns the random numbers that the index must have, which is made next.
     pub(crate) fn use_record_snapshot(
         &self,
-        found: FoundRecordSnapshot,
+        record_snapshot: FoundRecordSnapshot,
         log: &dyn Fn(Level, fmt::Arguments<'_>),
     ) -> [u64; 2] {
-        match found {
+        match record_snapshot {
             FoundRecordSnapshot::Open(open) => {
                 let seed = open.snapshot.seed();
                 if self.zone.record_snapshot.set(open).is_ok() {
@@ -50,8 +50,8 @@ impl Cache {
         let Some(OpenRecordSnapshot { snapshot, file }) = self.zone.record_snapshot.get() else {
             return self.zone.wait_restored().await;
         };
-        let (Some(held), Some(disk)) = (self.zone.loaded(), disk()) else { return false };
-        let Some(block) = snapshot.block_of(&held.index, key) else {
+        let (Some(zone_index), Some(disk)) = (self.zone.loaded(), disk()) else { return false };
+        let Some(block) = snapshot.block_of(&zone_index.index, key) else {
             // Another task may have added it since.
             return true;
         };
@@ -63,14 +63,14 @@ impl Cache {
         let Ok(bytes) = disk.read(&mut account, file, offset, vec![0; SNAPSHOT_BLOCK_SIZE]).await else {
             return false;
         };
-        self.restore_block(held, snapshot, block, &bytes).is_some()
+        self.restore_block(zone_index, snapshot, block, &bytes).is_some()
     }
 
     /// Adds the entries of a block to the index. Returns their number; `None` if the block is damaged: then they are found in the
     /// tables of segments.
     pub(crate) fn restore_block(
         &self,
-        held: &ZoneIndex,
+        zone_index: &ZoneIndex,
         snapshot: &RecordSnapshot,
         block: u32,
         bytes: &[u8],
@@ -79,8 +79,13 @@ impl Cache {
         let rows = snapshot.rows(block, bytes);
         let now = seconds(tw_rt::clock::unix().secs);
         let some = rows.as_deref().unwrap_or_default();
-        let added =
-            held.index.restore_records(snapshot, block, some, |segment| store.has_segment(segment), now);
+        let added = zone_index.index.restore_records(
+            snapshot,
+            block,
+            some,
+            |segment| store.has_segment(segment),
+            now,
+        );
         rows.map(|_| added)
     }
 }

@@ -80,10 +80,10 @@ impl Http1Body {
         let (used, range) = match &mut self.stage {
             Stage::Done | Stage::Broken => return Ok(Piece::End),
             Stage::Length(_) if input.is_empty() => return Ok(Piece::NeedMore),
-            Stage::Length(left) => {
-                let len = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= len as u64;
-                if *left == 0 {
+            Stage::Length(remaining) => {
+                let len = input.len().min(usize::try_from(*remaining).unwrap_or(usize::MAX));
+                *remaining -= len as u64;
+                if *remaining == 0 {
                     self.stage = Stage::Done;
                 }
                 (len, 0..len)
@@ -147,12 +147,12 @@ impl Http1Body {
     fn read(&mut self) -> Result<Received, InputError> {
         self.invite()?;
         match self.stage {
-            Stage::Length(left) if left >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
+            Stage::Length(remaining) if remaining >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
                 self.let_go();
                 self.buffer = self.conn.client.event_loop.buffers.take_input();
             }
-            Stage::Length(left) => {
-                self.buffer.reserve(usize::try_from(left).unwrap_or(INPUT_SIZE).min(INPUT_SIZE))
+            Stage::Length(remaining) => {
+                self.buffer.reserve(usize::try_from(remaining).unwrap_or(INPUT_SIZE).min(INPUT_SIZE))
             }
             Stage::Chunked(_) | Stage::Done | Stage::Broken => self.buffer.reserve(READ_SIZE),
         }
@@ -245,7 +245,7 @@ impl BodyInput for Http1Body {
 
     fn announced(&self) -> u64 {
         match &self.stage {
-            Stage::Length(left) => self.received + left,
+            Stage::Length(remaining) => self.received + remaining,
             Stage::Chunked(decoder) => self.received.saturating_add(decoder.chunk_left()),
             Stage::Done | Stage::Broken => self.received,
         }
@@ -336,20 +336,20 @@ mod tests {
             ("Transfer-Encoding: chunked", "5\r\nhello\r\nx", "hello malformed"),
         ] {
             let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{body}");
-            let seen = tw_http_testkit::with_request("server { }", &request, |r| {
+            let outcome = tw_http_testkit::with_request("server { }", &request, |r| {
                 let Source::Client(mut input) = r.body.take() else { panic!("there is a body") };
-                let mut seen = String::new();
+                let mut text = String::new();
                 loop {
                     match input.at_hand(4, TERMS) {
-                        Some(Ok(Some(piece))) => seen.push_str(std::str::from_utf8(&piece).unwrap()),
-                        Some(Ok(None)) => return seen + ".",
-                        Some(Err(InputError::TooLarge { .. })) => return seen + " too large",
-                        Some(Err(_)) => return seen + " malformed",
-                        None => return seen + " …",
+                        Some(Ok(Some(piece))) => text.push_str(std::str::from_utf8(&piece).unwrap()),
+                        Some(Ok(None)) => return text + ".",
+                        Some(Err(InputError::TooLarge { .. })) => return text + " too large",
+                        Some(Err(_)) => return text + " malformed",
+                        None => return text + " …",
                     }
                 }
             });
-            assert_eq!(seen, expected, "{framing} {body:?}");
+            assert_eq!(outcome, expected, "{framing} {body:?}");
         }
     }
 

@@ -73,9 +73,9 @@ pub(super) async fn read(conn: &Rc<Http1Connection>, r: &mut Request) -> ReadHea
                 if was_empty && is_untouched {
                     return ReadHead::NotBegun;
                 }
-                let left = until.saturating_duration_since(tw_rt::clock::now());
+                let remaining = until.saturating_duration_since(tw_rt::clock::now());
                 let _reading = LevelGuard::new(&conn.client.event_loop.tally.reading);
-                match conn.readable(left).await {
+                match conn.readable(remaining).await {
                     Ok(()) => {}
                     Err(SocketWaitError::Timeout) => return timed_out(conn, r),
                     Err(SocketWaitError::Io(e)) => return lost(r, &e),

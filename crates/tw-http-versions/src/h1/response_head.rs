@@ -145,13 +145,13 @@ mod tests {
     #[test]
     fn status_without_a_body_has_no_length() {
         for status in [101, 204, 304] {
-            let seen = with_request("server { }", &format!("{GET}\r\nHost: a\r\n\r\n"), move |r| {
+            let outcome = with_request("server { }", &format!("{GET}\r\nHost: a\r\n\r\n"), move |r| {
                 r.response.reset(status);
                 r.response.content_length = Some(5);
                 let (delimiter, body) = frame(r, Body::Bytes("hello".into()));
                 (delimiter, body.is_empty(), r.response.content_length)
             });
-            assert_eq!(seen, (Delimiter::None, true, None));
+            assert_eq!(outcome, (Delimiter::None, true, None));
         }
     }
 

@@ -114,9 +114,9 @@ pub(super) fn inform(conn: &Http1Connection, r: &mut Request) {
     }
     let mut hints = Vec::new();
     response::encode_early_hints(&r.upstream.answer.fields, &mut hints);
-    if let Ok(written) = write_now(conn, &hints) {
-        r.count_sent(written);
-        if written < hints.len() {
+    if let Ok(written_len) = write_now(conn, &hints) {
+        r.count_sent(written_len);
+        if written_len < hints.len() {
             // Half a head cannot be taken back.
             r.state.after = After::Abort;
         }
@@ -155,31 +155,31 @@ fn first(
     let head_len = r.costs.sent.head as usize;
     head.truncate(head_len);
     let is_limited = SendRate::limits(r);
-    let written = match &mut body {
+    let written_len = match &mut body {
         _ if is_limited || delimiter == Delimiter::Chunked => 0,
         Body::Empty => accept(write_now(conn, &head))?,
         Body::Bytes(bytes) if BodySize::of(0, bytes.len() as u64) == BodySize::Large => 0,
         Body::Bytes(bytes) => {
-            let written = if bytes.len() <= COPY_MAX {
+            let result = if bytes.len() <= COPY_MAX {
                 head.extend_from_slice(bytes);
                 write_now(conn, &head)
             } else {
                 write_parts_now(conn, &[IoSlice::new(&head), IoSlice::new(bytes)])
             };
-            let written = accept(written)?;
-            bytes.advance(written.saturating_sub(head_len));
-            written
+            let written_len = accept(result)?;
+            bytes.advance(written_len.saturating_sub(head_len));
+            written_len
         }
         Body::File(span) => {
             let Some(disk) = r.disk() else { return Err(SendError::Body(io::ErrorKind::NotFound.into())) };
-            let written = begin_file(r, conn, disk, &head, span)?;
-            span.advance(written.saturating_sub(head_len));
-            written
+            let written_len = begin_file(r, conn, disk, &head, span)?;
+            span.advance(written_len.saturating_sub(head_len));
+            written_len
         }
         Body::Parts(_) | Body::Pull(_) | Body::Upgraded(_) => 0,
     };
-    r.count_sent(written);
-    let head = &head[written.min(head_len)..head_len];
+    r.count_sent(written_len);
+    let head = &head[written_len.min(head_len)..head_len];
     if head.is_empty() && body.is_empty() && delimiter != Delimiter::Chunked {
         return Ok(None);
     }
@@ -257,8 +257,8 @@ async fn pull(
             ahead(body, write_all(r, conn, bytes, timeout, pace.as_deref_mut())).await?;
         }
         // A body can be made faster than it is needed for as long as its client is fast.
-        let left = promised.map_or(0, |length: u64| length.saturating_sub(sent));
-        conn.client.event_loop.budget.turn(BodySize::of(r.costs.sent.bytes, left)).await;
+        let remaining = promised.map_or(0, |length: u64| length.saturating_sub(sent));
+        conn.client.event_loop.budget.turn(BodySize::of(r.costs.sent.bytes, remaining)).await;
         let mut nothing = Vec::new();
         let meanwhile = if holds { &mut nothing } else { &mut out };
         let mut next = next_piece(r, conn, meanwhile, body, want).await;
@@ -338,7 +338,7 @@ async fn next_piece(
     body: &mut Body,
     want: usize,
 ) -> Result<Option<Bytes>, SendError> {
-    let mut written = 0;
+    let mut written_len = 0;
     let next = {
         let mut next = body.next(want, r);
         poll_fn(|cx| {
@@ -348,27 +348,27 @@ async fn next_piece(
             if let Poll::Ready(piece) = polled {
                 return Poll::Ready(piece.map_err(SendError::Body));
             }
-            match write_meanwhile(conn, out, &mut written, cx) {
+            match write_meanwhile(conn, out, &mut written_len, cx) {
                 Ok(()) => Poll::Pending,
                 Err(failure) => Poll::Ready(Err(failure)),
             }
         })
         .await
     };
-    r.count_sent(written);
+    r.count_sent(written_len);
     next
 }
 
-/// Writes the bytes in `out` as far as the socket takes them, and counts them in `written`. The task is woken when it takes more.
+/// Writes the bytes in `out` as far as the socket takes them, and counts them in `written_len`. The task is woken when it takes more.
 fn write_meanwhile(
     conn: &Http1Connection,
     out: &mut Vec<u8>,
-    written: &mut usize,
+    written_len: &mut usize,
     cx: &mut Context<'_>,
 ) -> Result<(), SendError> {
     while !out.is_empty() {
         let n = accept(write_now(conn, out))?;
-        *written += n;
+        *written_len += n;
         out.drain(..n);
         if n == 0 {
             match conn.transport.poll_writable(cx) {

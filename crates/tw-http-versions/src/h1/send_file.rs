@@ -46,16 +46,16 @@ pub(super) fn begin_file(
         return Ok(0);
     }
     if let Some(sending) = files::sending(r, disk, &span.file) {
-        let written = accept(conn.transport.try_write_before(head))?;
-        if written < head.len() {
-            return Ok(written);
+        let written_len = accept(conn.transport.try_write_before(head))?;
+        if written_len < head.len() {
+            return Ok(written_len);
         }
         let want = len.min(kernel_turn_size(r));
         // The next call finds out why none was sent.
         let sent =
             send_by_kernel(conn, disk, &sending, span.offset, want).transpose()?.flatten().unwrap_or(0);
         budget.spent(sent.div_ceil(KERNEL_WORTH));
-        return Ok(written + sent);
+        return Ok(written_len + sent);
     }
     if let Some(content) = span.content() {
         return accept(write_parts_now(conn, &[IoSlice::new(head), IoSlice::new(&content)]));
@@ -236,7 +236,7 @@ fn send_cached(
     want: usize,
 ) -> Result<Progress, SendError> {
     let event_loop = &conn.client.event_loop;
-    let (read, written) = {
+    let (read, result) = {
         let mut scratch = event_loop.buffers.scratch.borrow_mut();
         match read_now(disk, span, &mut scratch[..want]) {
             Now::Ready(Ok(0)) => return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into())),
@@ -248,14 +248,14 @@ fn send_cached(
             Now::Cold => return Ok(Progress::NotInMemory),
         }
     };
-    match written {
-        Ok(written) => {
-            r.count_sent(written);
-            span.advance(written);
-            Ok(if written < read {
-                Progress::SocketFull(Some(written))
+    match result {
+        Ok(written_len) => {
+            r.count_sent(written_len);
+            span.advance(written_len);
+            Ok(if written_len < read {
+                Progress::SocketFull(Some(written_len))
             } else {
-                Progress::Sent(Some(written))
+                Progress::Sent(Some(written_len))
             })
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Progress::SocketFull(None)),

@@ -96,12 +96,12 @@ async fn serve_readable(
         None => return ConnectionState::Closed,
         Some(lingering) => lingering,
     };
-    let wanted = match lingering.close {
+    let is_wanted = match lingering.close {
         LingeringClose::Off => false,
         LingeringClose::On => unread || conn.transport.may_have_input(),
         LingeringClose::Always => true,
     };
-    if wanted {
+    if is_wanted {
         let Http1Connection { client, transport, .. } = &**conn;
         Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
     }

@@ -15,8 +15,8 @@ use tw_request::request::Request;
 use tw_request::send_error::SendError;
 
 /// A write that would block took nothing.
-pub(super) fn accept(written: io::Result<usize>) -> Result<usize, SendError> {
-    match written {
+pub(super) fn accept(result: io::Result<usize>) -> Result<usize, SendError> {
+    match result {
         Ok(n) => Ok(n),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(e) => Err(SendError::Gone(e)),

@@ -177,7 +177,7 @@ impl RequestStream for Http2Stream {
         let _waiting = Waiting(self);
         poll_fn(|cx| match self.conn.poll_turn(&self.priority, size, cx) {
             Poll::Ready(()) => Poll::Ready(Ok(SendPermit(self.conn.clone()))),
-            Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
+            Poll::Pending => self.poll_gone(cx).map(|client_gone| Err(client_gone.into())),
         })
         .await
     }

@@ -145,15 +145,15 @@ impl Http3Connection {
                     Poll::Ready(Err(_)) | Poll::Pending => return,
                 },
             };
-            let mut written = Poll::Pending;
+            let mut poll = Poll::Pending;
             self.frames.write(which, |bytes| {
-                written = self.quic.poll_write(stream, cx, &mut [Bytes::copy_from_slice(bytes)]);
-                match written {
+                poll = self.quic.poll_write(stream, cx, &mut [Bytes::copy_from_slice(bytes)]);
+                match poll {
                     Poll::Ready(Ok(count)) => count,
                     Poll::Ready(Err(_)) | Poll::Pending => 0,
                 }
             });
-            match written {
+            match poll {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(StreamError::Stopped(_))) => {
                     let _ = self.frames.local_stream_stopped();

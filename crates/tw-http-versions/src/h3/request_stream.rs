@@ -148,10 +148,10 @@ impl RequestStream for Http3Stream {
     }
 
     async fn flush_part(&self, timeout: Duration) -> Result<bool, SendError> {
-        let left = self.unsent();
+        let remaining = self.unsent();
         self.state.set_deadline(timeout);
         poll_fn(|cx| match self.poll_flush(cx) {
-            Poll::Pending if left != self.unsent() => Poll::Ready(Ok(false)),
+            Poll::Pending if remaining != self.unsent() => Poll::Ready(Ok(false)),
             Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
             Poll::Ready(flushed) => Poll::Ready(flushed.map(|()| true)),
         })

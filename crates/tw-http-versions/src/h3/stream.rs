@@ -85,8 +85,8 @@ impl Http3Stream {
 
     /// Notes what is framed, or that the transport has taken all of it.
     pub(super) fn note_unsent(&self) {
-        let left = self.stream.out_len();
-        let unsent = if left == 0 { 0 } else { left.max(self.unsent.get()) };
+        let remaining = self.stream.out_len();
+        let unsent = if remaining == 0 { 0 } else { remaining.max(self.unsent.get()) };
         self.conn.count_unsent(self.unsent.replace(unsent), unsent);
         self.memory.borrow_mut().set(unsent);
     }

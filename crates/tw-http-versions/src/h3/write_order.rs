@@ -33,7 +33,7 @@ impl WriteOrder {
     pub(super) fn begin(&self, stream: StreamId, priority: i32) {
         let mut active = self.active.borrow_mut();
         match active.iter_mut().find(|(other, _)| *other == stream) {
-            Some(known) => known.1 = priority,
+            Some(row) => row.1 = priority,
             None => active.push((stream, priority)),
         }
     }
@@ -50,7 +50,7 @@ impl WriteOrder {
         if !cx.waker().will_wake(Waker::noop()) {
             let entry = Waiting { stream, priority, waker: cx.waker().clone() };
             match place.and_then(|place| waiting.get_mut(place)) {
-                Some(known) => *known = entry,
+                Some(known_waiting) => *known_waiting = entry,
                 None => waiting.push(entry),
             }
         }

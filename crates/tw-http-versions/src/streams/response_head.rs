@@ -10,7 +10,7 @@ use tw_phases::{error_response, prepare_response};
 use tw_request::request::Request;
 
 /// Writes the head of the response to `r`.
-pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {
+pub(crate) fn write(r: &Request, fields: &mut FieldWriter<'_>) {
     let server = error_response::server_name(r);
     let mut address = Vec::new();
     let context = EncodeContext {
@@ -22,13 +22,13 @@ pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {
         location_base: prepare_response::location_base(r, &mut address),
         vary_accept_encoding: r.response.varies_by_coding && r.plan().core.compression.vary,
     };
-    written.status(r.response.status);
-    r.response.list(&context, &mut |name, value| push(written, name, value));
+    fields.status(r.response.status);
+    r.response.list(&context, &mut |name, value| push(fields, name, value));
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.
-pub(crate) fn push_all(written: &mut FieldWriter<'_>, fields: &Fields) {
-    list_fields(fields, &mut |name, value| push(written, name, value));
+pub(crate) fn push_all(written_fields: &mut FieldWriter<'_>, fields: &Fields) {
+    list_fields(fields, &mut |name, value| push(written_fields, name, value));
 }
 
 /// Returns true if there is a field that can be sent.
@@ -38,10 +38,10 @@ pub(crate) fn has_any(fields: &Fields) -> bool {
     has_any
 }
 
-fn push(written: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
+fn push(fields: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
     // A field whose name is not a token would make the message malformed (RFC 9113 section 8.2.1), so it is left out.
     if is_name(name) {
-        written.push(name, &harmless(value));
+        fields.push(name, &harmless(value));
     }
 }
 

@@ -42,9 +42,9 @@ pub(crate) async fn send_response<S: RequestStream>(stream: Rc<S>, r: &mut Reque
 pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
     let hints = &r.upstream.answer.fields;
     if response_head::has_any(hints) {
-        stream.send_interim_head(|written| {
-            written.status(EARLY_HINTS);
-            response_head::push_all(written, hints);
+        stream.send_interim_head(|fields| {
+            fields.status(EARLY_HINTS);
+            response_head::push_all(fields, hints);
         });
     }
 }
@@ -180,7 +180,7 @@ impl<S: RequestStream> Sending<S> {
         if let Some(priority) = r.response.fields.get(b"Priority") {
             self.stream.set_response_priority(priority);
         }
-        let size = self.stream.begin(|written| response_head::write(r, written), ends)?;
+        let size = self.stream.begin(|fields| response_head::write(r, fields), ends)?;
         r.costs.sent.head = size as u64;
         r.count_sent(size);
         Ok(())
@@ -203,7 +203,9 @@ impl<S: RequestStream> Sending<S> {
         let trailers =
             r.response.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
         let Some(trailers) = trailers else { return self.send_data(r, Bytes::new(), true) };
-        let size = self.stream.send_fields(|written| response_head::push_all(written, trailers), true)?;
+        let size = self
+            .stream
+            .send_fields(|written_fields| response_head::push_all(written_fields, trailers), true)?;
         r.costs.sent.head += size as u64;
         r.count_sent(size);
         Ok(())

@@ -438,17 +438,17 @@ fn taken(length: Option<u64>, parts: &'static [&'static str], is_gone: bool) -> 
         stream.incoming.borrow_mut().extend(parts.iter().map(|part| Incoming::Data((*part).into())));
         stream.is_gone.set(is_gone);
         let mut body = StreamBody::new(stream, length, Expects::Nothing);
-        let mut seen = String::new();
+        let mut text = String::new();
         loop {
             match body.take(4, 10) {
-                Ok(Piece::Data(piece)) => seen = seen + std::str::from_utf8(&piece).unwrap() + " ",
-                Ok(Piece::End) => return seen + "end",
+                Ok(Piece::Data(piece)) => text = text + std::str::from_utf8(&piece).unwrap() + " ",
+                Ok(Piece::End) => return text + "end",
                 Ok(Piece::NeedMore) => {
                     if let Err(error) = body.receive(4) {
-                        return format!("{seen}{error:?}");
+                        return format!("{text}{error:?}");
                     }
                 }
-                Err(error) => return format!("{seen}{error:?}"),
+                Err(error) => return format!("{text}{error:?}"),
             }
         }
     })

@@ -31,14 +31,14 @@ const PAGE_SIZE: usize = 4 << 10;
 const SPARE_MIN: usize = 64 << 10;
 
 /// Buffer that is returned when no reference to its bytes is left.
-struct Lent {
+struct LentBuffer {
     buffer: Vec<u8>,
     /// Range of the bytes that are filled.
     start: usize,
     len: usize,
 }
 
-impl Lent {
+impl LentBuffer {
     /// A buffer with room for `size` bytes.
     fn new(size: usize) -> Self {
         if size < SPARE_MIN {
@@ -57,13 +57,13 @@ impl Lent {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         self.buffer.get(self.start..self.start + self.len).unwrap_or_default()
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if buffer.len() < SPARE_MIN {
@@ -81,9 +81,9 @@ impl Drop for Lent {
 
 /// Has `fill` write at most `size` bytes, and gives as many of them as it says.
 pub(crate) fn filled<T>(size: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, T>) -> Result<Bytes, T> {
-    let mut lent = Lent::new(size);
-    lent.len = fill(lent.room())?.min(size);
-    Ok(Bytes::from_owner(lent))
+    let mut lent_buffer = LentBuffer::new(size);
+    lent_buffer.len = fill(lent_buffer.room())?.min(size);
+    Ok(Bytes::from_owner(lent_buffer))
 }
 
 #[cfg(test)]
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn small_piece_has_a_buffer_of_its_size() {
-        let lent = Lent::new(SPARE_MIN - 1);
-        assert_eq!(lent.buffer.capacity(), SPARE_MIN - 1);
-        drop(lent);
+        let lent_buffer = LentBuffer::new(SPARE_MIN - 1);
+        assert_eq!(lent_buffer.buffer.capacity(), SPARE_MIN - 1);
+        drop(lent_buffer);
         assert_eq!(spare(), 0);
         assert_eq!(filled(3, |room| Ok::<_, ()>(room.len())).unwrap(), "\0\0\0");
     }

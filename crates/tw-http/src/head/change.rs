@@ -23,11 +23,11 @@ impl RequestHead {
     /// Replaces the first field of a name, in any case, and removes the others; adds one at the end if there is none. CR, LF
     /// and NUL in the value become spaces. Cost: moves the bytes behind the head.
     pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
-        let known = Known::find(name);
-        let mut fresh = Some(self.insert(name, value, known));
+        let known_name = Known::find(name);
+        let mut fresh = Some(self.insert(name, value, known_name));
         let bytes = self.buf.get(self.start..).unwrap_or(b"");
         self.fields.retain_mut(|field| {
-            if field.known != known || !field.name.of(bytes).eq_ignore_ascii_case(name) {
+            if field.known != known_name || !field.name.of(bytes).eq_ignore_ascii_case(name) {
                 return true;
             }
             fresh.take().map(|new| field.value = new.value).is_some()
@@ -49,14 +49,14 @@ impl RequestHead {
     }
 
     /// Adds the text of a field to the head.
-    fn insert(&mut self, name: &[u8], value: &[u8], known: Option<Known>) -> FieldSpan {
+    fn insert(&mut self, name: &[u8], value: &[u8], known_name: Option<Known>) -> FieldSpan {
         let name_at = Span::new(self.head_len, self.head_len + name.len());
         let value_at = Span::new(name_at.end(), name_at.end() + value.len());
         let at = (self.start + self.head_len).min(self.buf.len());
         let value = value.iter().map(|&byte| if scan::value_len(&[byte]) == 1 { byte } else { b' ' });
         self.buf.splice(at..at, name.iter().copied().chain(value));
         self.head_len = value_at.end();
-        FieldSpan { name: name_at, value: value_at, known }
+        FieldSpan { name: name_at, value: value_at, known: known_name }
     }
 }
 

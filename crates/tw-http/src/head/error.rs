@@ -129,8 +129,8 @@ impl fmt::Display for ErrorText<'_> {
         let head = self.head;
         let fault = PeerBytes(head.bytes(head.parser.fault));
         let fault_value = PeerBytes(head.bytes(head.parser.fault_value));
-        let previous = |known: Known| {
-            let field = head.fields.first(known);
+        let previous = |known_name: Known| {
+            let field = head.fields.first(known_name);
             let (name, value) =
                 field.map_or((&b""[..], &b""[..]), |field| (head.bytes(field.name), head.bytes(field.value)));
             (PeerBytes(name), PeerBytes(value))
@@ -150,8 +150,8 @@ impl fmt::Display for ErrorText<'_> {
             HeadError::HeaderLineTooLong => write!(f, "client sent too long header line: \"{fault}...\""),
             HeadError::TooLargeRequest => f.write_str("client sent too large request"),
             HeadError::TooManyHeaders => f.write_str("client sent too many header lines"),
-            HeadError::DuplicateHeader(known) => {
-                let (name, value) = previous(known);
+            HeadError::DuplicateHeader(known_name) => {
+                let (name, value) = previous(known_name);
                 write!(f, "client sent duplicate header line: \"{fault}: {fault_value}\", ")?;
                 write!(f, "previous value: \"{name}: {value}\"")
             }

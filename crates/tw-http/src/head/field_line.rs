@@ -106,9 +106,9 @@ impl FieldParser {
     fn plain_line(&mut self, bytes: &[u8], rules: FieldRules) -> Option<FieldEvent> {
         let line = bytes.get(self.pos..)?;
         let (name, rest) = line.split_at_checked(scan::before_colon(line))?;
-        let known = Known::find_at_start(line, name.len());
+        let known_name = Known::find_at_start(line, name.len());
         // A known name has only proper characters.
-        if known.is_none() && (name.is_empty() || scan::name_len(name) < name.len()) {
+        if known_name.is_none() && (name.is_empty() || scan::name_len(name) < name.len()) {
             return None;
         }
         let value = rest.strip_prefix(b":")?;
@@ -127,7 +127,7 @@ impl FieldParser {
         let value = Span::new(value_end - value.len(), value_end);
         self.line_start = self.pos;
         self.pos = value_end + 2;
-        Some(FieldEvent::Field { name, value, known, odd_name: false })
+        Some(FieldEvent::Field { name, value, known: known_name, odd_name: false })
     }
 
     fn step(&mut self, bytes: &[u8], rules: FieldRules) -> FieldEvent {
@@ -213,10 +213,10 @@ impl FieldParser {
 
     fn field(&mut self, bytes: &[u8]) -> FieldEvent {
         let name = Span::new(self.line_start, self.name_end);
-        let known = Known::find(name.of(bytes));
+        let known_name = Known::find(name.of(bytes));
         let value = Span::new(self.value_start, self.value_end);
         let odd_name = self.odd_name;
-        self.end_of_line(FieldEvent::Field { name, value, known, odd_name })
+        self.end_of_line(FieldEvent::Field { name, value, known: known_name, odd_name })
     }
 
     fn end_of_line(&mut self, event: FieldEvent) -> FieldEvent {

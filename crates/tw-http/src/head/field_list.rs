@@ -50,9 +50,9 @@ impl FieldList {
         self.spans.retain_mut(keep);
         self.present = 0;
         for (at, field) in (0..).zip(&self.spans) {
-            let Some(known) = field.known.filter(|known| self.present & known.bit() == 0) else { continue };
-            self.present |= known.bit();
-            if let Some(slot) = self.slots.get_mut(known.slot()) {
+            let Some(name) = field.known.filter(|name| self.present & name.bit() == 0) else { continue };
+            self.present |= name.bit();
+            if let Some(slot) = self.slots.get_mut(name.slot()) {
                 *slot = at;
             }
         }
@@ -69,11 +69,11 @@ impl FieldList {
     /// Adds a field at the end.
     #[inline]
     pub(crate) fn push(&mut self, field: FieldSpan) {
-        if let Some(known) = field.known
-            && !self.has(known)
+        if let Some(name) = field.known
+            && !self.has(name)
         {
-            self.present |= known.bit();
-            if let Some(slot) = self.slots.get_mut(known.slot()) {
+            self.present |= name.bit();
+            if let Some(slot) = self.slots.get_mut(name.slot()) {
                 *slot = u32::try_from(self.spans.len()).unwrap_or(u32::MAX);
             }
         }
@@ -82,17 +82,17 @@ impl FieldList {
 
     /// Returns `true` if a known name is present.
     #[inline]
-    pub(crate) fn has(&self, known: Known) -> bool {
-        self.present & known.bit() != 0
+    pub(crate) fn has(&self, name: Known) -> bool {
+        self.present & name.bit() != 0
     }
 
     /// The first field of a known name.
     #[inline]
-    pub(crate) fn first(&self, known: Known) -> Option<&FieldSpan> {
-        if !self.has(known) {
+    pub(crate) fn first(&self, name: Known) -> Option<&FieldSpan> {
+        if !self.has(name) {
             return None;
         }
-        self.spans.get(*self.slots.get(known.slot())? as usize)
+        self.spans.get(*self.slots.get(name.slot())? as usize)
     }
 
     /// The last field.
@@ -111,9 +111,10 @@ impl FieldList {
         bytes: &'s [u8],
         name: &'n [u8],
     ) -> impl DoubleEndedIterator<Item = &'s FieldSpan> + use<'s, 'n> {
-        let known = Known::find(name);
+        let known_name = Known::find(name);
         self.spans.iter().filter(move |field| {
-            field.known == known && (known.is_some() || field.name.of(bytes).eq_ignore_ascii_case(name))
+            field.known == known_name
+                && (known_name.is_some() || field.name.of(bytes).eq_ignore_ascii_case(name))
         })
     }
 }

@@ -172,7 +172,7 @@ impl LineParser {
                     _ => return Err(InvalidRequest),
                 },
 
-                Stage::Slashes(seen) => match (byte, seen) {
+                Stage::Slashes(seen_count) => match (byte, seen_count) {
                     (b'/', 0) => {
                         // `http://host` has no path; its `/` is this one, so that the path is a piece of the line.
                         self.target_start = self.pos;
@@ -241,12 +241,12 @@ impl LineParser {
                     _ => return Err(InvalidRequest),
                 },
 
-                Stage::Protocol(seen) => {
-                    if PROTOCOL.get(usize::from(seen)) != Some(&byte) {
+                Stage::Protocol(seen_count) => {
+                    if PROTOCOL.get(usize::from(seen_count)) != Some(&byte) {
                         return Err(InvalidRequest);
                     }
-                    self.stage = Stage::Protocol(seen + 1);
-                    if usize::from(seen) + 1 == PROTOCOL.len() {
+                    self.stage = Stage::Protocol(seen_count + 1);
+                    if usize::from(seen_count) + 1 == PROTOCOL.len() {
                         self.stage = Stage::MajorStart;
                         if self.method == Method::Connect {
                             // CONNECT has no path; the `/` of `HTTP/` stands in for it.

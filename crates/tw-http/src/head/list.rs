@@ -134,8 +134,8 @@ impl RequestHead {
             self.ignored.push(Span::new(field.name.start(), field.value.end()));
             return Ok(());
         }
-        let known = Known::find(name);
-        match known {
+        let known_name = Known::find(name);
+        match known_name {
             Some(Known::Host) if self.fields.has(Known::Host) => {
                 let said = self.field_known(Known::Host);
                 return if said == Some(value) { Ok(()) } else { Err(HeadError::DifferentHosts) };
@@ -147,8 +147,8 @@ impl RequestHead {
         if self.fields.len() - usize::from(self.fields.has(Known::Host)) >= limits.max_headers {
             return Err(HeadError::TooManyHeaders);
         }
-        let field = self.write_field(name, value, known);
-        let accepted = known.map_or(Ok(()), |known| accept_known(self, known, field));
+        let field = self.write_field(name, value, known_name);
+        let accepted = known_name.map_or(Ok(()), |known_name| accept_known(self, known_name, field));
         if !matches!(accepted, Err(HeadError::DuplicateHeader(_))) {
             self.fields.push(field);
         }
@@ -217,13 +217,17 @@ impl RequestHead {
         self.buf.len()
     }
 
-    fn write_field(&mut self, name: &[u8], value: &[u8], known: Option<Known>) -> FieldSpan {
+    fn write_field(&mut self, name: &[u8], value: &[u8], known_name: Option<Known>) -> FieldSpan {
         let start = self.buf.len();
         let name_end = self.write(name);
         let value_start = self.write(b": ");
         let value_end = self.write(value);
         self.write(LINE_END);
-        FieldSpan { name: Span::new(start, name_end), value: Span::new(value_start, value_end), known }
+        FieldSpan {
+            name: Span::new(start, name_end),
+            value: Span::new(value_start, value_end),
+            known: known_name,
+        }
     }
 }
 

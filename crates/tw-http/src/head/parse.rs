@@ -39,7 +39,7 @@ struct NginxBuffers {
     /// Start of the current line.
     line_start: usize,
     /// Bytes left in the current buffer at the start of the line.
-    left: usize,
+    remaining: usize,
     large_used: usize,
     /// End of the longest line that is allowed here.
     line_limit: usize,
@@ -47,21 +47,21 @@ struct NginxBuffers {
 
 impl NginxBuffers {
     const fn new() -> Self {
-        NginxBuffers { line_start: 0, left: 0, large_used: 0, line_limit: 0 }
+        NginxBuffers { line_start: 0, remaining: 0, large_used: 0, line_limit: 0 }
     }
 
     fn first_line(&mut self, limits: &HeadLimits) {
-        *self = NginxBuffers { left: limits.client_header_buffer_size, ..NginxBuffers::new() };
+        *self = NginxBuffers { remaining: limits.client_header_buffer_size, ..NginxBuffers::new() };
         self.set_limit(limits);
     }
 
     fn next_line(&mut self, at: usize, limits: &HeadLimits) {
         let len = at - self.line_start;
-        if len <= self.left {
-            self.left -= len;
+        if len <= self.remaining {
+            self.remaining -= len;
         } else {
             self.large_used += 1;
-            self.left = limits.large_buffer_size.saturating_sub(len);
+            self.remaining = limits.large_buffer_size.saturating_sub(len);
         }
         self.line_start = at;
         self.set_limit(limits);
@@ -69,7 +69,7 @@ impl NginxBuffers {
 
     fn set_limit(&mut self, limits: &HeadLimits) {
         let large = if self.large_used < limits.large_buffers_count { limits.large_buffer_size } else { 0 };
-        self.line_limit = self.line_start.saturating_add(self.left.max(large));
+        self.line_limit = self.line_start.saturating_add(self.remaining.max(large));
     }
 }
 
@@ -174,17 +174,17 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Pr
 
 fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
     let RequestHead { parser, line, .. } = head;
-    let found = &parser.line;
+    let line_parser = &parser.line;
 
-    line.whole = Span::new(0, found.end);
-    line.method = found.method;
-    line.method_word = Span::new(0, found.method_end);
-    line.version = found.version();
-    line.protocol = found.protocol;
-    line.scheme = found.scheme;
-    line.empty_path = found.empty_path;
-    let authority = found.authority;
-    let target = Span::new(found.target_start, found.target_end);
+    line.whole = Span::new(0, line_parser.end);
+    line.method = line_parser.method;
+    line.method_word = Span::new(0, line_parser.method_end);
+    line.version = line_parser.version();
+    line.protocol = line_parser.protocol;
+    line.scheme = line_parser.scheme;
+    line.empty_path = line_parser.empty_path;
+    let authority = line_parser.authority;
+    let target = Span::new(line_parser.target_start, line_parser.target_end);
     accept_target(head, target, limits.merge_slashes)?;
 
     if let Some(authority) = authority {
@@ -242,7 +242,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
 
         match parser.fields.advance(window, FieldRules::Client { underscores: limits.underscores_in_headers })
         {
-            FieldEvent::Field { name, value, known, odd_name } => {
+            FieldEvent::Field { name, value, known: known_name, odd_name } => {
                 parser.room.next_line(parser.fields.pos, limits);
                 if odd_name && limits.ignore_invalid_headers {
                     ignored.push(Span::new(name.start as usize, value.end as usize));
@@ -251,9 +251,9 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
                 if fields.len() >= limits.max_headers {
                     return Err(HeadError::TooManyHeaders);
                 }
-                let field = FieldSpan { name, value, known };
-                let is_host = known == Some(Known::Host) && matches!(head.line.host, HostAt::None);
-                let accepted = known.map_or(Ok(()), |known| accept_known(head, known, field));
+                let field = FieldSpan { name, value, known: known_name };
+                let is_host = known_name == Some(Known::Host) && matches!(head.line.host, HostAt::None);
+                let accepted = known_name.map_or(Ok(()), |known_name| accept_known(head, known_name, field));
                 // An invalid host is kept, because the log shows what was sent; a second one is not.
                 if !matches!(accepted, Err(HeadError::DuplicateHost | HeadError::DuplicateHeader(_))) {
                     head.fields.push(field);
@@ -296,9 +296,9 @@ fn complete(head: &mut RequestHead, len: usize) -> Progress {
 }
 
 /// Returns `true` for a field that may occur only once, apart from `Host`.
-fn is_single(known: Known) -> bool {
+fn is_single(name: Known) -> bool {
     matches!(
-        known,
+        name,
         Known::IfModifiedSince
             | Known::IfUnmodifiedSince
             | Known::IfMatch
@@ -314,20 +314,20 @@ fn is_single(known: Known) -> bool {
 }
 
 /// Handles a known field as soon as its line is complete.
-pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Result<(), HeadError> {
-    let again = head.has(known);
-    if again && (known == Known::Host || is_single(known)) {
+pub(super) fn accept_known(head: &mut RequestHead, name: Known, field: FieldSpan) -> Result<(), HeadError> {
+    let again = head.has(name);
+    if again && (name == Known::Host || is_single(name)) {
         head.parser.fault = field.name;
         head.parser.fault_value = field.value;
-        return Err(match known {
+        return Err(match name {
             Known::Host => HeadError::DuplicateHost,
-            _ => HeadError::DuplicateHeader(known),
+            _ => HeadError::DuplicateHeader(name),
         });
     }
 
     let RequestHead { buf, start, line, host_lower, .. } = head;
     let bytes = buf.get(*start..).unwrap_or(b"");
-    match known {
+    match name {
         Known::Host => {
             let host = Host::parse(field.value.of(bytes)).map_err(|_| HeadError::InvalidHost)?;
             // RFC 9112 section 3.2.2: the host of an absolute-form target goes before the field.

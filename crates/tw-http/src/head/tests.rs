@@ -143,8 +143,8 @@ fn limits_may_change_after_the_host_is_known() {
     ] {
         let mut head = RequestHead::new();
         head.push(sent.as_bytes());
-        let seen = head.parse_to_host(&first);
-        assert_eq!(seen, Ok(host.is_none().then_some(Progress::NeedMore)), "{sent}");
+        let progress = head.parse_to_host(&first);
+        assert_eq!(progress, Ok(host.is_none().then_some(Progress::NeedMore)), "{sent}");
         assert_eq!(head.host(), host.map(str::as_bytes), "{sent}");
         head.push(format!("X: {long}\r\n\r\n").as_bytes());
         match host {

@@ -88,9 +88,9 @@ impl BodyDecoder {
     }
 
     /// Known remaining bytes: of the body, or of the current chunk.
-    pub fn left(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         match &self.stage {
-            Stage::Length(left) => *left,
+            Stage::Length(remaining_len) => *remaining_len,
             Stage::Chunked(decoder) => decoder.chunk_left(),
             Stage::Trailers | Stage::Close | Stage::Done => 0,
         }
@@ -108,10 +108,10 @@ impl BodyDecoder {
             Stage::Done => Ok((0, Piece::End)),
             _ if input.is_empty() => Ok((0, Piece::NeedMore)),
             Stage::Close => Ok((input.len(), Piece::Data(0..input.len()))),
-            Stage::Length(left) => {
-                let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                *left -= len as u64;
-                if *left == 0 {
+            Stage::Length(remaining) => {
+                let len = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len());
+                *remaining -= len as u64;
+                if *remaining == 0 {
                     self.stage = Stage::Done;
                 }
                 Ok((len, Piece::Data(0..len)))

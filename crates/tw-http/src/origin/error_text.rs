@@ -48,7 +48,7 @@ impl fmt::Display for OriginErrorText<'_> {
             }
             OriginError::TooBigHeader => f.write_str("upstream sent too big header"),
             OriginError::TooManyFields => f.write_str("upstream sent too many header lines"),
-            OriginError::DuplicateHeader(known) => duplicate(f, self.head, known, &fault, &fault_value),
+            OriginError::DuplicateHeader(name) => duplicate(f, self.head, name, &fault, &fault_value),
             OriginError::InvalidContentLength => {
                 write!(f, "upstream sent invalid \"Content-Length\" header: \"{fault}: {fault_value}\"")
             }
@@ -98,10 +98,10 @@ impl<'a> DuplicateText<'a> {
 
 impl fmt::Display for DuplicateText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(known) = self.field.known else { return Ok(()) };
+        let Some(known_name) = self.field.known else { return Ok(()) };
         let name = PeerBytes(self.field.name.of(&self.head.buf));
         let value = PeerBytes(self.field.value.of(&self.head.buf));
-        duplicate(f, self.head, known, &name, &value)?;
+        duplicate(f, self.head, known_name, &name, &value)?;
         f.write_str(", ignored")
     }
 }
@@ -109,12 +109,12 @@ impl fmt::Display for DuplicateText<'_> {
 fn duplicate(
     f: &mut fmt::Formatter<'_>,
     head: &OriginHead,
-    known: Known,
+    known_name: Known,
     name: &PeerBytes<'_>,
     value: &PeerBytes<'_>,
 ) -> fmt::Result {
     write!(f, "upstream sent duplicate header line: \"{name}: {value}\", ")?;
-    let Some(first) = head.fields.first(known) else { return Ok(()) };
+    let Some(first) = head.fields.first(known_name) else { return Ok(()) };
     let name = PeerBytes(first.name.of(&head.buf));
     let value = PeerBytes(first.value.of(&head.buf));
     write!(f, "previous value: \"{name}: {value}\"")

@@ -244,21 +244,21 @@ impl OriginHead {
     /// The first value of a name, in any case. Cost: a slot for known names, else a look at every field.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         match Known::find(name.as_bytes()) {
-            Some(known) => self.field_known(known),
+            Some(known_name) => self.field_known(known_name),
             None => self.field_all(name.as_bytes()).next(),
         }
     }
 
     /// The first value of a known name. Cost: one slot.
     #[inline]
-    pub fn field_known(&self, known: Known) -> Option<&[u8]> {
-        self.fields.first(known).map(|field| field.value.of(&self.buf))
+    pub fn field_known(&self, name: Known) -> Option<&[u8]> {
+        self.fields.first(name).map(|field| field.value.of(&self.buf))
     }
 
     /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
-    pub fn has(&self, known: Known) -> bool {
-        self.fields.has(known)
+    pub fn has(&self, name: Known) -> bool {
+        self.fields.has(name)
     }
 
     /// The values of every field of that name, in any case, in order.

@@ -141,12 +141,13 @@ fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, Orig
         let window = window(buf, limits);
 
         match parser.fields.advance(window, FieldRules::Origin) {
-            FieldEvent::Field { name, value, known, .. } => {
-                let field = FieldSpan { name, value, known };
+            FieldEvent::Field { name, value, known: known_name, .. } => {
+                let field = FieldSpan { name, value, known: known_name };
                 if head.fields.len() + head.duplicates.len() >= limits.fields_count {
                     return Err(OriginError::TooManyFields);
                 }
-                match known.map_or(Ok(Verdict::Keep), |known| check_field(head, known, field)) {
+                match known_name.map_or(Ok(Verdict::Keep), |known_name| check_field(head, known_name, field))
+                {
                     Ok(Verdict::Keep) => head.fields.push(field),
                     Ok(Verdict::LeaveOut) => head.duplicates.push(field),
                     Err(error) => {
@@ -183,15 +184,15 @@ enum Verdict {
 }
 
 /// Handles a known field as soon as its line is complete.
-fn check_field(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
+fn check_field(head: &mut OriginHead, name: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
     // RFC 9112 section 6.3: a 1xx response ends with its head, whatever its fields are.
     if is_interim(head.status()) {
         return Ok(Verdict::Keep);
     }
-    let again = head.has(known);
+    let again = head.has(name);
     let value = field.value.of(&head.buf);
-    match known {
-        Known::ContentLength | Known::TransferEncoding if again => Err(OriginError::DuplicateHeader(known)),
+    match name {
+        Known::ContentLength | Known::TransferEncoding if again => Err(OriginError::DuplicateHeader(name)),
 
         // RFC 9112 section 6.3: such a message may be an attempt at response splitting.
         Known::ContentLength if head.has(Known::TransferEncoding) => {
@@ -226,15 +227,15 @@ fn check_field(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<
             Ok(Verdict::Keep)
         }
 
-        _ if again && is_single(known) => Ok(Verdict::LeaveOut),
+        _ if again && is_single(name) => Ok(Verdict::LeaveOut),
         _ => Ok(Verdict::Keep),
     }
 }
 
 /// Fields of which nginx takes the first line and leaves out the others.
-pub fn is_single(known: Known) -> bool {
+pub fn is_single(name: Known) -> bool {
     matches!(
-        known,
+        name,
         Known::Status
             | Known::ContentType
             | Known::Date

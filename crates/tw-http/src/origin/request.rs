@@ -44,8 +44,8 @@ impl fmt::Display for WriteError {
             WriteError::Target => "the URI of the request to the upstream has a space or a control character",
             WriteError::Name => "the name of a header of the request to the upstream is invalid",
             WriteError::Value => "a header of the request to the upstream has a line break or a null",
-            WriteError::Duplicate(known) => {
-                return write!(f, "the request to the upstream has two \"{}\" headers", known.as_str());
+            WriteError::Duplicate(name) => {
+                return write!(f, "the request to the upstream has two \"{}\" headers", name.as_str());
             }
             WriteError::ContentLength => {
                 "the request to the upstream has an invalid \"Content-Length\" header"
@@ -110,19 +110,24 @@ impl<'a> RequestWriter<'a> {
         self.field_known(name, Known::find(name), value)
     }
 
-    /// Writes a field; `known` is the result of [`Known::find`] for the name.
+    /// Writes a field; `known_name` is the result of [`Known::find`] for the name.
     ///
     /// # Errors
     /// As [`field`](Self::field).
-    pub fn field_known(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), WriteError> {
-        debug_assert_eq!(known, Known::find(name));
-        if known.is_none() && !is_name(name) {
+    pub fn field_known(
+        &mut self,
+        name: &[u8],
+        known_name: Option<Known>,
+        value: &[u8],
+    ) -> Result<(), WriteError> {
+        debug_assert_eq!(known_name, Known::find(name));
+        if known_name.is_none() && !is_name(name) {
             return Err(WriteError::Name);
         }
         if scan::value_len(value) < value.len() {
             return Err(WriteError::Value);
         }
-        match known {
+        match known_name {
             Some(Known::Host) => self.host()?,
             Some(Known::ContentLength) => {
                 let length = num::parse_length(value).ok_or(WriteError::ContentLength)?;
@@ -250,7 +255,7 @@ mod tests {
 
     type Line = (&'static [u8], &'static [u8]);
 
-    fn written(
+    fn write_request(
         method: &[u8],
         target: &[u8],
         version: Version,
@@ -279,7 +284,7 @@ mod tests {
         ];
         let expected =
             "POST /a?b HTTP/1.1\r\nhOST: a\r\nX-b: \r\nx_C:  d\t\r\ncontent-length: 5\r\nX-b: é\r\n\r\n";
-        let got = written(b"POST", b"/a?b", V11, fields);
+        let got = write_request(b"POST", b"/a?b", V11, fields);
         assert_eq!(got, Ok((expected.to_owned(), Framing::Length(5))));
     }
 
@@ -305,10 +310,10 @@ mod tests {
             ((b"GET", b"/\x7f"), Err(WriteError::Target)),
         ];
         for ((method, target), expected) in table {
-            let got = written(method, target, V11, &[]).map(|(text, _)| text);
+            let got = write_request(method, target, V11, &[]).map(|(text, _)| text);
             assert_eq!(got, expected.map(str::to_owned), "{:?}", target.escape_ascii().to_string());
         }
-        let old = written(b"GET", b"/", Version::HTTP_10, &[]).map(|(text, _)| text);
+        let old = write_request(b"GET", b"/", Version::HTTP_10, &[]).map(|(text, _)| text);
         assert_eq!(old.as_deref(), Ok("GET / HTTP/1.0\r\n\r\n"));
     }
 
@@ -342,10 +347,13 @@ mod tests {
             (&[(b"Transfer-Encoding", b"")], WriteError::TransferEncoding),
         ];
         for (fields, expected) in table {
-            assert_eq!(written(b"GET", b"/", V11, fields), Err(*expected), "{fields:?}");
+            assert_eq!(write_request(b"GET", b"/", V11, fields), Err(*expected), "{fields:?}");
             assert!(!expected.to_string().is_empty());
         }
-        assert_eq!(written(b"GET", b"/", Version::HTTP_10, &[CHUNKED]), Err(WriteError::TransferEncoding));
+        assert_eq!(
+            write_request(b"GET", b"/", Version::HTTP_10, &[CHUNKED]),
+            Err(WriteError::TransferEncoding)
+        );
     }
 
     #[test]

@@ -100,15 +100,16 @@ impl StatusLine {
                 // nginx skips spaces in front of the status, and they can mean nothing else.
                 Stage::Status(0) if byte == b' ' => {}
 
-                Stage::Status(seen) if byte.is_ascii_digit() => {
-                    if seen == 0 {
+                Stage::Status(seen_count) if byte.is_ascii_digit() => {
+                    if seen_count == 0 {
                         if byte == b'0' {
                             return Err(InvalidStatusLine);
                         }
                         self.text = Span::new(self.pos, self.pos);
                     }
                     self.status = self.status * 10 + u16::from(byte - b'0');
-                    self.stage = if seen == 2 { Stage::AfterStatus } else { Stage::Status(seen + 1) };
+                    self.stage =
+                        if seen_count == 2 { Stage::AfterStatus } else { Stage::Status(seen_count + 1) };
                 }
 
                 Stage::AfterStatus => match byte {

@@ -313,16 +313,16 @@ fn accessors() {
 fn interim_responses_come_first() {
     let mut head = OriginHead::new();
     head.push(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\nbody");
-    let mut seen = Vec::new();
+    let mut seen_values = Vec::new();
     loop {
         assert_eq!(head.parse(&LIMITS), Ok(Progress::Complete));
-        seen.push((head.status(), head.field("Link").is_some()));
+        seen_values.push((head.status(), head.field("Link").is_some()));
         if !head.is_interim() {
             break;
         }
         head.next_response();
     }
-    assert_eq!(seen, [(100, false), (103, true), (200, false)]);
+    assert_eq!(seen_values, [(100, false), (103, true), (200, false)]);
     assert_eq!((head.field("X"), head.rest()), (Some(&b"y"[..]), &b"body"[..]));
     assert!(!OriginHead::new().is_interim());
 }
@@ -334,12 +334,12 @@ fn head_is_split_from_read_bytes() {
     for at in 0..=sent.len() {
         let (first, second) = sent.split_at(at);
         let mut head = OriginHead::new();
-        let mut seen = Vec::new();
+        let mut seen_values = Vec::new();
         let mut body = Vec::new();
         for piece in [first, second] {
             let mut input = Bytes::copy_from_slice(piece);
             while !input.is_empty() {
-                if seen.last() == Some(&200) {
+                if seen_values.last() == Some(&200) {
                     body.extend_from_slice(&std::mem::take(&mut input));
                     break;
                 }
@@ -347,7 +347,7 @@ fn head_is_split_from_read_bytes() {
                     Ok(Progress::NeedMore) => assert!(input.is_empty()),
                     Ok(Progress::Complete) => {
                         assert!(head.rest().is_empty());
-                        seen.push(head.status());
+                        seen_values.push(head.status());
                         if head.is_interim() {
                             assert_eq!(head.head_len(), first_len);
                             head.next_response();
@@ -357,7 +357,7 @@ fn head_is_split_from_read_bytes() {
                 }
             }
         }
-        assert_eq!((seen, body.as_slice()), (vec![103, 200], &b"body"[..]), "{at}");
+        assert_eq!((seen_values, body.as_slice()), (vec![103, 200], &b"body"[..]), "{at}");
         assert_eq!(head.field("X"), Some(&b"y"[..]), "{at}");
     }
 
@@ -467,21 +467,21 @@ type Body = Result<(Vec<u8>, bool, usize, Vec<String>), String>;
 fn decoded(framing: ResponseFraming, trailers: Option<usize>, pieces: &[&[u8]]) -> Body {
     let mut decoder = BodyDecoder::new(framing, trailers);
     let mut data = Vec::new();
-    let mut left = Vec::new();
+    let mut rest = Vec::new();
     for piece in pieces {
-        left.extend_from_slice(piece);
+        rest.extend_from_slice(piece);
         loop {
-            let (used, found) =
-                decoder.decode(&left).map_err(|error| decoder.error_text(error).to_string())?;
-            if let Piece::Data(range) = &found {
+            let (used, found_piece) =
+                decoder.decode(&rest).map_err(|error| decoder.error_text(error).to_string())?;
+            if let Piece::Data(range) = &found_piece {
                 assert!(!range.is_empty() && range.end == used);
-                data.extend_from_slice(&left[range.clone()]);
+                data.extend_from_slice(&rest[range.clone()]);
             }
-            left.drain(..used);
-            match found {
+            rest.drain(..used);
+            match found_piece {
                 Piece::Data(_) => {}
                 Piece::NeedMore => {
-                    assert!(left.is_empty());
+                    assert!(rest.is_empty());
                     break;
                 }
                 Piece::End => {
@@ -497,14 +497,14 @@ fn decoded(framing: ResponseFraming, trailers: Option<usize>, pieces: &[&[u8]]) 
             trailers.iter().map(|(name, value)| [name, b"=", value].concat().escape_ascii().to_string()),
         );
     }
-    Ok((data, decoder.is_done(), left.len(), fields))
+    Ok((data, decoder.is_done(), rest.len(), fields))
 }
 
 #[test]
 fn bodies() {
     use ResponseFraming::{Chunked, Close, Length, None, Tunnel};
-    let body = |data: &str, done, left, trailers: &[&str]| {
-        Ok((data.as_bytes().to_vec(), done, left, trailers.iter().map(|&one| one.to_owned()).collect()))
+    let body = |data: &str, done, remaining, trailers: &[&str]| {
+        Ok((data.as_bytes().to_vec(), done, remaining, trailers.iter().map(|&one| one.to_owned()).collect()))
     };
     let error = |text: &str| Err(text.to_owned());
     let table: &[(ResponseFraming, Option<usize>, &str, Body)] = &[
@@ -585,14 +585,14 @@ fn the_origin_closes() {
 #[test]
 fn remaining_and_excess_bytes() {
     let mut decoder = BodyDecoder::new(ResponseFraming::Length(10), None);
-    assert_eq!(decoder.left(), 10);
+    assert_eq!(decoder.remaining(), 10);
     assert_eq!(decoder.decode(b"abc"), Ok((3, Piece::Data(0..3))));
-    assert_eq!(decoder.left(), 7);
+    assert_eq!(decoder.remaining(), 7);
     assert_eq!(decoder.excess(), "upstream sent more data than specified in \"Content-Length\" header");
 
     let mut decoder = BodyDecoder::new(ResponseFraming::Chunked, None);
     assert_eq!(decoder.decode(b"a\r\nabc"), Ok((6, Piece::Data(3..6))));
-    assert_eq!(decoder.left(), 7);
+    assert_eq!(decoder.remaining(), 7);
     assert_eq!(decoder.excess(), "upstream sent data after final chunk");
 }
 
@@ -601,12 +601,12 @@ fn shared_input_is_not_copied() {
     let whole = Bytes::from_static(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nrest");
     let mut input = whole.clone();
     let mut decoder = BodyDecoder::new(ResponseFraming::Chunked, None);
-    let mut seen = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(piece) = decoder.take(&mut input).unwrap() {
         assert!(whole.as_ptr_range().contains(&piece.as_ptr()));
-        seen.push(piece);
+        bytes.push(piece);
     }
-    assert_eq!(seen, [&b"abc"[..], b"de"]);
+    assert_eq!(bytes, [&b"abc"[..], b"de"]);
     assert!(decoder.is_done());
     assert_eq!(input, b"rest"[..]);
 }

@@ -46,13 +46,13 @@ impl TrailerParser {
         self.text.extend_from_slice(input.get(..room).unwrap_or(input));
         loop {
             match self.parser.advance(&self.text, FieldRules::Origin) {
-                FieldEvent::Field { name, value, known, .. } => {
+                FieldEvent::Field { name, value, known: known_name, .. } => {
                     if self.count >= FIELDS_MAX {
                         return Err(TrailerError::TooBig);
                     }
                     self.count += 1;
                     let name = name.of(&self.text);
-                    if hop::may_be_trailer(name, known) {
+                    if hop::may_be_trailer(name, known_name) {
                         self.fields.append_copy(Name::Copy(name), value.of(&self.text));
                     }
                 }

@@ -93,14 +93,14 @@ impl EncodedHead {
 
     /// Returns `true` if this is the text of such a head. Everything that [`may_be_kept`] has checked is equal.
     fn is_of(&self, head: &ResponseHead, context: &EncodeContext<'_>) -> bool {
-        let known = &self.head;
-        known.content_length == head.content_length
-            && known.last_modified == head.last_modified
-            && same(&known.content_type, &head.content_type)
-            && same(&known.charset, &head.charset)
+        let response_head = &self.head;
+        response_head.content_length == head.content_length
+            && response_head.last_modified == head.last_modified
+            && same(&response_head.content_type, &head.content_type)
+            && same(&response_head.charset, &head.charset)
             && self.vary_accept_encoding == context.vary_accept_encoding
             && same(&self.server, context.server)
-            && known.fields.are_same(&head.fields)
+            && response_head.fields.are_same(&head.fields)
     }
 
     fn push(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {

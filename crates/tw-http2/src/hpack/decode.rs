@@ -49,7 +49,7 @@ impl Decoder {
         let mut rest = block;
         let mut scratch = Vec::new();
         let mut size_updates_left = SIZE_UPDATES_MAX;
-        let mut wanted = ControlFlow::Continue(());
+        let mut control_flow = ControlFlow::Continue(());
         self.longest = 0;
 
         while let Some((&first, after)) = rest.split_first() {
@@ -68,8 +68,8 @@ impl Decoder {
             if first & 0x80 != 0 {
                 let index = integer(first, 7, &mut rest)?;
                 let (name, value) = self.entry(index)?;
-                if wanted.is_continue() {
-                    wanted = field(name, value);
+                if control_flow.is_continue() {
+                    control_flow = field(name, value);
                 }
                 continue;
             }
@@ -89,8 +89,8 @@ impl Decoder {
             let value = text(&mut rest, &mut scratch, &mut self.longest)?;
             let name = name.bytes(&scratch);
             let value = value.bytes(&scratch);
-            if wanted.is_continue() {
-                wanted = field(name, value);
+            if control_flow.is_continue() {
+                control_flow = field(name, value);
             }
             if is_added {
                 self.table.insert(name, value);

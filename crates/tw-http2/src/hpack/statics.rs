@@ -139,11 +139,11 @@ pub(super) fn find(name: &[u8]) -> Option<usize> {
         (27, _, b'n') => 20,    // access-control-allow-origin
         _ => return None,
     };
-    let (known, _) = entry(index)?;
+    let (known_name, _) = entry(index)?;
     // Compared without a branch for each letter, because the entry is nearly always the right one.
     let differs = name
         .iter()
-        .zip(known)
+        .zip(known_name)
         .fold(0, |differs, (byte, small)| differs | (byte.to_ascii_lowercase() ^ small));
     (differs == 0).then_some(index)
 }

@@ -90,16 +90,16 @@ impl State {
     /// Processes a complete field section.
     fn field_section(&mut self, block: &Block, fields: &[u8]) -> Result<(), ConnectionError> {
         let id = block.stream;
-        let known = self.streams.get(&id).cloned();
-        let message = match (self.end, known.as_ref().map(|entry| entry.incoming.get())) {
+        let known_entry = self.streams.get(&id).cloned();
+        let message = match (self.end, known_entry.as_ref().map(|entry| entry.incoming.get())) {
             (End::Server, None) => Message::Request,
             (End::Client, Some(ReceiveState::Head)) => Message::Response,
             _ => Message::Trailers,
         };
         self.payload_bytes += fields.len() as u64;
-        let is_new = self.end == End::Server && id > self.known;
+        let is_new = self.end == End::Server && id > self.last_peer_stream;
         if is_new {
-            self.known = id;
+            self.last_peer_stream = id;
             if self.shutdown != Shutdown::Settled {
                 self.last = id;
             }
@@ -109,7 +109,7 @@ impl State {
         let decoded = self.decoder.decode(fields, &mut |name, value| list.push(name, value, message, max));
         decoded.map_err(|error| ConnectionError::Local(ErrorCode::COMPRESSION_ERROR, error.words()))?;
         list.finish(message, self.decoder.longest());
-        match (known, self.end) {
+        match (known_entry, self.end) {
             _ if block.is_circular && (is_new || self.streams.contains_key(&id)) => {
                 let words = "sent HEADERS frame with incorrect dependency";
                 self.stream_error(id, ErrorCode::PROTOCOL_ERROR, words)

@@ -266,8 +266,8 @@ impl Decoder {
         let out_of_bound = Error::Section("sent out of bound qpack table index");
         if first & 0x80 != 0 {
             let index = index(6, rest)?;
-            let found = if first & 0x40 != 0 { of_static(index) } else { self.before_base(prefix, index) };
-            let (name, value) = found.ok_or(out_of_bound)?;
+            let entry = if first & 0x40 != 0 { of_static(index) } else { self.before_base(prefix, index) };
+            let (name, value) = entry.ok_or(out_of_bound)?;
             return Ok(field(name, value));
         }
         if first & 0xf0 == 0x10 {
@@ -278,8 +278,8 @@ impl Decoder {
         let mut longest = self.longest;
         let name = if first & 0x40 != 0 {
             let index = index(4, rest)?;
-            let found = if first & 0x10 != 0 { of_static(index) } else { self.before_base(prefix, index) };
-            Text::Whole(found.ok_or(out_of_bound)?.0)
+            let entry = if first & 0x10 != 0 { of_static(index) } else { self.before_base(prefix, index) };
+            Text::Whole(entry.ok_or(out_of_bound)?.0)
         } else if first & 0x20 != 0 {
             text::decode(first, 3, rest, scratch, &mut longest).map_err(section_error)?
         } else {

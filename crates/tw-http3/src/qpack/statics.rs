@@ -181,8 +181,8 @@ pub(super) fn find(name: &[u8]) -> Option<usize> {
         (32, _, _) => 73, // access-control-allow-credentials
         _ => return None,
     };
-    let (known, _) = entry(index)?;
-    name.eq_ignore_ascii_case(known).then_some(index)
+    let (known_name, _) = entry(index)?;
+    name.eq_ignore_ascii_case(known_name).then_some(index)
 }
 
 /// The index with the name that is first met at `index`, and with this value.
@@ -197,8 +197,8 @@ pub(super) fn find_value(index: usize, value: &[u8]) -> Option<usize> {
     // Entries of a name are neighbours, but for these two.
     [index, more].into_iter().find_map(|start| {
         let entries = TABLE.iter().enumerate().skip(start);
-        let mut same = entries.take_while(|(_, (known, _))| *known == name);
-        same.find(|(_, (_, known))| *known == value).map(|(index, _)| index)
+        let mut same = entries.take_while(|(_, (candidate, _))| *candidate == name);
+        same.find(|(_, (_, candidate))| *candidate == value).map(|(index, _)| index)
     })
 }
 

@@ -306,8 +306,8 @@ fn static_entries_are_found() {
         assert_eq!(statics::find(&name.to_ascii_uppercase()), Some(first));
         assert_eq!(statics::find_value(first, value), Some(index));
         for cut in 0..name.len() {
-            let found = statics::find(&name[..cut]).and_then(statics::entry);
-            assert!(found.is_none_or(|(known, _)| known == &name[..cut]));
+            let entry = statics::find(&name[..cut]).and_then(statics::entry);
+            assert!(entry.is_none_or(|(candidate, _)| candidate == &name[..cut]));
         }
         index += 1;
     }

@@ -174,9 +174,9 @@ async fn open(
 ) -> Result<UpstreamConnection, AttemptFailure> {
     let core = &s.event_loop().core;
     let options = ConnectOptions::default();
-    let left = until.saturating_duration_since(tw_rt::clock::now());
+    let remaining = until.saturating_duration_since(tw_rt::clock::now());
     let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
-    UpstreamConnection::open(core, lease.peer().addr(), &options, left, secured.zip(pools)).await
+    UpstreamConnection::open(core, lease.peer().addr(), &options, remaining, secured.zip(pools)).await
 }
 
 /// Ends a successful attempt: the connection is kept if it can be used again.

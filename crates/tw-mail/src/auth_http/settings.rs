@@ -24,7 +24,7 @@ const ALL: u32 = MAIL | MAIL_SERVER;
 /// Authentication of the logins of a server.
 pub struct AuthHttp {
     /// `auth_http` as written. Servers resolve it: the `upstream` blocks of `mail` come before them.
-    written: Option<Word>,
+    word: Option<Word>,
     /// The auth server of a server; `None` without `auth_http`.
     pub target: Option<Arc<AuthTarget>>,
     /// `auth_http_timeout`
@@ -145,10 +145,10 @@ impl Settings<Mail> for AuthHttp {
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Mail>) -> Result<Self, ConfError> {
-        let written = raw.url.take().or_else(|| outer.and_then(|outer| outer.written.clone()));
+        let written_word = raw.url.take().or_else(|| outer.and_then(|outer| outer.word.clone()));
         // An `upstream` block inherits the URL, too, and has no auth server.
         let is_server = outer.is_some() && cx.block.upstream.name.is_none();
-        let target = match &written {
+        let target = match &written_word {
             Some(word) if is_server => Some(Arc::new(read_url(word, cx)?)),
             Some(_) | None => None,
         };
@@ -167,7 +167,7 @@ impl Settings<Mail> for AuthHttp {
             None => outer.map_or_else(|| [].into(), |outer| outer.headers.clone()),
         };
         Ok(Self {
-            written,
+            word: written_word,
             target,
             timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(60)),
             headers,

@@ -47,7 +47,7 @@ pub(super) fn build(
     cx: &mut Resolve<'_, Mail>,
 ) -> Result<LoadedMail, ConfError> {
     let mut loaded = LoadedMail::default();
-    preload_keys(mail.written(CORE_SSL), cx);
+    preload_keys(mail.module_settings(CORE_SSL), cx);
     let outer = resolve(mail.own, None, table, cx)?;
     // Groups come first: a server may name one that stands further down.
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();

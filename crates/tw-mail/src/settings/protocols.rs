@@ -21,7 +21,7 @@ pub struct ProtocolSettings {
     /// `*_client_buffer`, bytes.
     pub buffer_size: usize,
     /// `*_capabilities` as written.
-    written: Vec<Box<[u8]>>,
+    capability_words: Vec<Box<[u8]>>,
     /// Capabilities as they are announced.
     pub capabilities: Capabilities,
     /// Texts with the name of the server.
@@ -43,10 +43,10 @@ impl Raw {
         Ok(())
     }
 
-    fn read_methods(&mut self, node: &Node, known: &[AuthMethod]) -> Result<(), ConfError> {
+    fn read_methods(&mut self, node: &Node, auth_methods: &[AuthMethod]) -> Result<(), ConfError> {
         let mut methods = AuthMethods::default();
         for word in &node.args {
-            let method = known.iter().find(|method| is_name(word, **method));
+            let method = auth_methods.iter().find(|method| is_name(word, **method));
             let method = method.ok_or_else(|| node.invalid_value(word))?;
             methods.add(*method);
         }
@@ -64,7 +64,7 @@ impl Raw {
         ProtocolSettings {
             methods: self.methods.or(outer.map(|o| o.methods), AuthMethods::of(methods)),
             buffer_size: self.buffer_size.or(outer.map(|o| o.buffer_size), buffer_size),
-            written: self.capabilities.or_else(|| outer.map(|o| o.written.clone()), usual),
+            capability_words: self.capabilities.or_else(|| outer.map(|o| o.capability_words.clone()), usual),
             capabilities: Capabilities::default(),
             texts: ProtocolTexts::default(),
         }
@@ -114,7 +114,7 @@ impl Settings<Mail> for Pop3Settings {
         let mechanisms = mechanisms(own.methods);
         let list = |is_wanted: &dyn Fn(&[u8]) -> bool, more: &[String]| {
             let mut text = b"+OK Capability list follows\r\n".to_vec();
-            for word in own.written.iter().filter(|word| is_wanted(word)) {
+            for word in own.capability_words.iter().filter(|word| is_wanted(word)) {
                 text.extend_from_slice(&[word, &b"\r\n"[..]].concat());
             }
             more.iter().for_each(|line| text.extend_from_slice(format!("{line}\r\n").as_bytes()));
@@ -169,7 +169,7 @@ impl Settings<Mail> for ImapSettings {
         let words = ["IMAP4", "IMAP4rev1", "UIDPLUS"];
         let mut own = raw.resolve(outer.map(|outer| &outer.0), &[AuthMethod::Plain], &words, PAGE_SIZE);
         let mut line = b"* CAPABILITY".to_vec();
-        for word in &own.written {
+        for word in &own.capability_words {
             line.extend_from_slice(&[b" ", &**word].concat());
         }
         let names = mechanisms(own.methods);
@@ -235,7 +235,7 @@ impl Settings<Mail> for SmtpSettings {
             short: [b"250 ", &**name, b"\r\n"].concat().into(),
         };
         let mut lines: Vec<Vec<u8>> = vec![name.to_vec()];
-        lines.extend(own.written.iter().map(|word| word.to_vec()));
+        lines.extend(own.capability_words.iter().map(|word| word.to_vec()));
         let names = mechanisms(own.methods);
         let auth = (!names.is_empty()).then(|| format!("AUTH {}", names.join(" ")).into_bytes());
         let starttls = || Some(b"STARTTLS".to_vec());

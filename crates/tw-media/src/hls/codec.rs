@@ -178,7 +178,7 @@ impl Aac {
         let frequency = match index {
             15 => {
                 let frequency = bits.take(24)?;
-                FREQUENCIES.iter().position(|known| *known == frequency)?.try_into().ok()?
+                FREQUENCIES.iter().position(|candidate| *candidate == frequency)?.try_into().ok()?
             }
             index => u8::try_from(index).ok()?,
         };
@@ -411,7 +411,7 @@ mod tests {
             fields[9] = number;
             fields
         };
-        for (found, expected) in [
+        for (codec, expected) in [
             // AAC-LC at 44.1 kHz in stereo; HE-AAC; an explicit frequency; channels by the entry.
             (of(b"mp4a", &entry, &[esds(0x40, &[0x12, 0x10])]), aac(1, 4, 2)),
             (of(b"mp4a", &entry, &[esds(0x40, &[0x2b, 0x92, 0x08, 0x00])]), aac(1, 7, 2)),
@@ -436,7 +436,7 @@ mod tests {
             (of(b"Opus", &entry, &[]), None),
             (of(b"mp4a", &entry[..20], &[]), None),
         ] {
-            assert_eq!(found, expected);
+            assert_eq!(codec, expected);
         }
     }
 

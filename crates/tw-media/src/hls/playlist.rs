@@ -35,11 +35,11 @@ pub(super) fn bounds(media: &MediaTracks, range: &PlaylistRange) -> Result<Vec<u
     let mut last = track.milliseconds(movie.key_before(track, &at)?.time());
     let mut bounds = vec![last];
     loop {
-        let wanted = last.saturating_add(range.fragment_ms.max(1));
-        if wanted >= end_ms {
+        let wanted_number = last.saturating_add(range.fragment_ms.max(1));
+        if wanted_number >= end_ms {
             break;
         }
-        movie.go_to_time(&mut at, track.units(wanted));
+        movie.go_to_time(&mut at, track.units(wanted_number));
         if !movie.go_to_key(track, &mut at) {
             break;
         }

@@ -18,7 +18,7 @@ thread_local! {
 pub(super) fn find(file: &Rc<OpenFile>) -> Option<sync::Arc<MediaTracks>> {
     let file = Rc::downgrade(file);
     MOVIES.with_borrow(|movies| {
-        let mut all = movies.iter().filter(|(known, _)| known.ptr_eq(&file));
+        let mut all = movies.iter().filter(|(candidate, _)| candidate.ptr_eq(&file));
         all.find_map(|(_, movie)| movie.upgrade())
     })
 }

@@ -49,8 +49,8 @@ pub(crate) struct FoundBoxes {
 }
 
 impl FoundBoxes {
-    fn is_complete(&self, wanted: WantedBoxes) -> bool {
-        self.moov.is_some() && (self.mdat.is_some() || wanted == WantedBoxes::Moov)
+    fn is_complete(&self, boxes: WantedBoxes) -> bool {
+        self.moov.is_some() && (self.mdat.is_some() || boxes == WantedBoxes::Moov)
     }
 }
 
@@ -59,15 +59,15 @@ impl FoundBoxes {
 pub(crate) async fn find_boxes(
     r: &mut Request,
     file: &OpenFile,
-    wanted: WantedBoxes,
+    boxes: WantedBoxes,
     moov_max: usize,
 ) -> Result<Option<FoundBoxes>, Failure> {
     let size = file.meta().size;
-    let mut found = FoundBoxes::default();
+    let mut found_boxes = FoundBoxes::default();
     let mut window = Window::default();
     let mut at = 0;
     for count in 0.. {
-        if at >= size || found.is_complete(wanted) {
+        if at >= size || found_boxes.is_complete(boxes) {
             break;
         }
         if count == BOXES_MAX {
@@ -83,22 +83,22 @@ pub(crate) async fn find_boxes(
         at = content.end;
         let len = content.end - content.start;
         match &header.name {
-            b"moov" if found.mdat.is_none() && wanted == (WantedBoxes::Part { is_whole: true }) => {
+            b"moov" if found_boxes.mdat.is_none() && boxes == (WantedBoxes::Part { is_whole: true }) => {
                 return Ok(None);
             }
-            b"moov" if found.moov.is_some() => return Err(Fault::Duplicate("moov").into()),
+            b"moov" if found_boxes.moov.is_some() => return Err(Fault::Duplicate("moov").into()),
             b"moov" if len > moov_max as u64 => return Err(Fault::MoovTooLarge(len).into()),
-            b"moov" => found.moov = Some(content),
-            _ if wanted == WantedBoxes::Moov => {}
+            b"moov" => found_boxes.moov = Some(content),
+            _ if boxes == WantedBoxes::Moov => {}
             b"ftyp" if len > FTYP_MAX => return Err(Fault::FtypTooLarge(len).into()),
-            b"ftyp" if found.ftyp.is_some() => return Err(Fault::Duplicate("ftyp").into()),
-            b"ftyp" => found.ftyp = Some(read(r, file, content).await?),
-            b"mdat" if found.mdat.is_some() => return Err(Fault::Duplicate("mdat").into()),
-            b"mdat" => found.mdat = Some(content),
+            b"ftyp" if found_boxes.ftyp.is_some() => return Err(Fault::Duplicate("ftyp").into()),
+            b"ftyp" => found_boxes.ftyp = Some(read(r, file, content).await?),
+            b"mdat" if found_boxes.mdat.is_some() => return Err(Fault::Duplicate("mdat").into()),
+            b"mdat" => found_boxes.mdat = Some(content),
             _ => {}
         }
     }
-    Ok(Some(found))
+    Ok(Some(found_boxes))
 }
 
 /// Reads the content of `moov`.

@@ -193,7 +193,7 @@ mod tests {
             let key = step.wrapping_mul(2_654_435_761) >> 16 & 63;
             if let Some(id) = table.find(&key.to_le_bytes()) {
                 table.touch(id);
-                order.retain(|known| *known != key);
+                order.retain(|candidate| *candidate != key);
                 order.push(key);
             }
         }

@@ -104,7 +104,7 @@ impl Settings<Http> for AuthBasic {
             None => outer.and_then(|outer| outer.realm.clone()),
         };
         let file = match raw.file.take() {
-            Some(written) => Some(Arc::new(written.resolve(cx)?)),
+            Some(named_file) => Some(Arc::new(named_file.resolve(cx)?)),
             None => outer.and_then(|outer| outer.file.clone()),
         };
         let shared = match outer {
@@ -275,7 +275,7 @@ impl AuthBasic {
             Err(TurnWait::TooLong) => {
                 return Err(try_later(r, format_args!("a password waited too long to be hashed")));
             }
-            Err(TurnWait::Gone(gone)) => return Err(phases::client_closed(r, &gone)),
+            Err(TurnWait::Gone(client_gone)) => return Err(phases::client_closed(r, &client_gone)),
         }
         if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
             return Ok(PasswordVerdict::Fits);

@@ -73,9 +73,9 @@ impl Settings<Http> for AuthRequest {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let set = match raw.set.take() {
-            Some(written) => {
+            Some(written_values) => {
                 let mut set = Vec::new();
-                for (variable, name, value) in written {
+                for (variable, name, value) in written_values {
                     let place = cx.vars.target(&name, variable.span)?;
                     set.push((place, cx.template(&value)?));
                 }

@@ -47,9 +47,9 @@ impl Settings<Http> for AuthRequire {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let requirements = match raw.requirements.take() {
-            Some(written) => {
-                let written = written.into_iter().flatten();
-                written.map(|requirement| requirement.resolve(403, cx)).collect::<Result<_, _>>()?
+            Some(raw_requirements) => {
+                let flatten = raw_requirements.into_iter().flatten();
+                flatten.map(|requirement| requirement.resolve(403, cx)).collect::<Result<_, _>>()?
             }
             None => outer.map_or_else(|| [].into(), |outer| outer.requirements.clone()),
         };

@@ -46,7 +46,7 @@ struct Rule {
     value: Template,
     status: u16,
     /// Counts of the known reasons.
-    known: Vec<Arc<Denials>>,
+    counts: Vec<Arc<Denials>>,
     other: Arc<Denials>,
 }
 
@@ -131,16 +131,16 @@ impl RawRule {
     }
 
     fn resolve(self, cx: &mut Resolve<'_, Http>) -> Result<Rule, ConfError> {
-        let mut known = Vec::new();
+        let mut denials = Vec::new();
         for value in cx.vars.possible_texts(&self.value.bytes, REASONS_MAX).unwrap_or_default() {
             if !matches!(&*value, b"" | b"0") {
-                known.push(Denials::keep(&String::from_utf8_lossy(&value), cx));
+                denials.push(Denials::keep(&String::from_utf8_lossy(&value), cx));
             }
         }
         Ok(Rule {
             value: cx.template(&self.value)?,
             status: self.status,
-            known,
+            counts: denials,
             other: Denials::keep(OTHER, cx),
         })
     }
@@ -154,8 +154,8 @@ impl Denials {
 
 impl Rule {
     fn count(&self, reason: &[u8]) {
-        let known = self.known.iter().find(|known| *known.reason.as_bytes() == *reason);
-        known.unwrap_or(&self.other).count.add(1);
+        let denials = self.counts.iter().find(|denials| *denials.reason.as_bytes() == *reason);
+        denials.unwrap_or(&self.other).count.add(1);
     }
 }
 

@@ -201,8 +201,8 @@ mod tests {
             (&long, what("too long")),
         ];
         for (args, expected) in table {
-            let found = callback(args.as_bytes()).map_err(|bad| bad.what);
-            assert_eq!(found, expected.map(str::as_bytes), "{args}");
+            let result = callback(args.as_bytes()).map_err(|bad| bad.what);
+            assert_eq!(result, expected.map(str::as_bytes), "{args}");
         }
     }
 }

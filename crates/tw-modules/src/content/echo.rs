@@ -195,7 +195,7 @@ impl Echo {
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(outcome))) => return outcome,
                 Ok(Err(Failed)) => return Outcome::Status(500),
-                Err(gone) => return phases::client_closed(r, &gone),
+                Err(client_gone) => return phases::client_closed(r, &client_gone),
             }
         }
         self.respond(r, run)
@@ -206,8 +206,8 @@ impl Echo {
         r.response.status = self.status;
         if r.response.content_type.is_empty() {
             let core = r.plan().core.clone();
-            let known = core.types.find(target::exten(&r.uri.path));
-            r.response.content_type = known.unwrap_or(&core.default_type).clone();
+            let bytes = core.types.find(target::exten(&r.uri.path));
+            r.response.content_type = bytes.unwrap_or(&core.default_type).clone();
         }
         match run.into_body(r) {
             Ok(body) => Outcome::Respond(body),

@@ -84,7 +84,7 @@ impl Handler for Index {
         let mut flow = search.next(r);
         while flow.is_continue() {
             flow = match files::stat_now(r, search.wanted_path()) {
-                Now::Ready(found) => search.take_result(r, found.map_err(|e| Op::Stat.failed(e))),
+                Now::Ready(meta) => search.take_result(r, meta.map_err(|e| Op::Stat.failed(e))),
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
@@ -137,8 +137,8 @@ impl<'a> Search<'a> {
 
     async fn wait(mut self, r: &mut Request) -> Outcome {
         loop {
-            let found = files::stat(r, self.wanted_path().to_owned()).await;
-            let flow = self.take_result(r, found);
+            let meta = files::stat(r, self.wanted_path().to_owned()).await;
+            let flow = self.take_result(r, meta);
             if flow.is_break() {
                 return outcome(flow);
             }
@@ -162,13 +162,13 @@ impl<'a> Search<'a> {
     }
 
     /// Takes the result for the path that the search asked for.
-    fn take_result(&mut self, r: &mut Request, found: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
+    fn take_result(&mut self, r: &mut Request, meta: Result<FileMeta, DiskError>) -> ControlFlow<Outcome> {
         if let Directory::Wanted(path) = &self.directory {
-            self.check_directory(r, path, found)?;
+            self.check_directory(r, path, meta)?;
             self.directory = Directory::Exists;
             return self.next(r);
         }
-        let error = match found {
+        let error = match meta {
             Ok(_) => {
                 // The request starts again with them: the old ones are not needed.
                 let mut path = std::mem::take(&mut r.uri.path);
@@ -195,9 +195,9 @@ impl<'a> Search<'a> {
         &self,
         r: &mut Request,
         path: &CStr,
-        found: Result<FileMeta, DiskError>,
+        file_meta: Result<FileMeta, DiskError>,
     ) -> ControlFlow<Outcome> {
-        match found {
+        match file_meta {
             Ok(meta) if meta.kind == FileKind::Directory => Continue(()),
             Ok(_) => {
                 r.log(Level::Alert, format_args!("\"{}\" is not a directory", Text(path.to_bytes())));

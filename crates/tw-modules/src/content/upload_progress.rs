@@ -232,7 +232,7 @@ fn declare(
         if zones.contains_key(&name) {
             return Err(ConfError::new(format!("duplicate zone \"{}\"", Text(&name))).at(span));
         }
-        let fits = |known: &UploadZone| known.size() == size;
+        let fits = |upload_zone: &UploadZone| upload_zone.size() == size;
         let zone = cx.keep(&name, fits, || UploadZone::new(&name, size));
         zones.insert(name, zone);
     }

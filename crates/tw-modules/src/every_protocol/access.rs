@@ -68,11 +68,11 @@ impl AccessRules {
                 self.unix.get_or_insert(verdict);
             }
             text => {
-                let written = Network::parse(text).ok_or_else(|| node.invalid_parameter(word))?;
-                if written.has_low_bits {
+                let network = Network::parse(text).ok_or_else(|| node.invalid_parameter(word))?;
+                if network.has_low_bits {
                     cx.warn(word.span, format!("low address bits of {word} are meaningless"));
                 }
-                self.push(verdict, written.network);
+                self.push(verdict, network.network);
             }
         }
         Ok(())

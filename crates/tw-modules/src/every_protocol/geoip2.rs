@@ -89,10 +89,10 @@ impl<P: Protocol> Settings<P> for GeoIp2 {
         let proxies =
             Proxies { networks: raw.proxies.into(), chain: ProxyChain::of(raw.recursive.or(None, false)) };
         let mut files = Vec::new();
-        let mut seen = HashSet::new();
+        let mut seen_values = HashSet::new();
         for block in raw.blocks {
             let path = cx.full_path(&block.file.bytes);
-            if !seen.insert(path.clone()) {
+            if !seen_values.insert(path.clone()) {
                 let shown = String::from_utf8_lossy(&path);
                 return Err(
                     ConfError::new(format!("duplicate GeoIP2 database \"{shown}\"")).at(block.file.span)

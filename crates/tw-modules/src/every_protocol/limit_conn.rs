@@ -210,11 +210,11 @@ fn declare<P: Protocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Result<Zones<ConnZone<P::Session>>, ConfError> {
     let mut zones: Zones<ConnZone<_>> = Zones::new();
-    for RawZone { key, zone: written, span } in raw {
-        let known = zones.get(&written.name).map(|known| &*known.numbers);
+    for RawZone { key, zone: zone_parameter, span } in raw {
+        let conn_counters = zones.get(&zone_parameter.name).map(|conn_zone| &*conn_zone.numbers);
         let make = |zone| ConnCounters { zone, rejected: Counter::default() };
-        let (key, numbers) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
-        zones.insert(written.name, Arc::new(ConnZone { key, numbers }));
+        let (key, numbers) = zone::declare(cx, &WORDS, &key, &zone_parameter, span, conn_counters, make)?;
+        zones.insert(zone_parameter.name, Arc::new(ConnZone { key, numbers }));
     }
     Ok(zones)
 }
@@ -259,8 +259,8 @@ impl<S: Session> AccessCheck<S> for LimitConn<S> {
         let Some(decision) = refusal::decide_once(s, self.slot, decide) else { return AccessDecision::Pass };
         let (status, decision) = match decision {
             ConnDecision::NotCounted => return AccessDecision::Pass,
-            ConnDecision::Passed(held) => {
-                s.hold(Rc::new(held));
+            ConnDecision::Passed(held_counts) => {
+                s.hold(Rc::new(held_counts));
                 ("PASSED", AccessDecision::Pass)
             }
             ConnDecision::Rejected => self.refusal.decision(RETRY_AFTER),
@@ -279,14 +279,14 @@ pub(crate) fn hold<S: Session>(
     level: Level,
     dry_run: &str,
 ) -> ConnDecision {
-    let mut held = HeldCounts(Vec::with_capacity(limits.len()));
+    let mut held_counts = HeldCounts(Vec::with_capacity(limits.len()));
     for ConnLimit { zone, most } in limits {
         let numbers = &zone.numbers;
         if !zone::eval_key(s, &zone.key, &numbers.zone, KEY_MAX, key) {
             continue;
         }
         match ZoneCount::take(numbers, key, *most) {
-            Ok(hold) => held.0.push(hold),
+            Ok(hold) => held_counts.0.push(hold),
             Err(why) => {
                 numbers.rejected.add(1);
                 let name = &numbers.zone.name;
@@ -303,7 +303,7 @@ pub(crate) fn hold<S: Session>(
             }
         }
     }
-    if held.0.is_empty() { ConnDecision::NotCounted } else { ConnDecision::Passed(held) }
+    if held_counts.0.is_empty() { ConnDecision::NotCounted } else { ConnDecision::Passed(held_counts) }
 }
 
 /// Why one more is not counted.
@@ -381,10 +381,14 @@ mod tests {
     #[test]
     fn full_zone_keeps_its_entries() {
         let numbers = numbers();
-        let held: Vec<_> = (0..600_u32).map(|n| ZoneCount::take(&numbers, &n.to_le_bytes(), 1)).collect();
-        assert_eq!(held.iter().filter(|held| held.is_ok()).count(), 512, "64 bytes each");
-        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&CountError::Full));
-        drop(held);
+        let zone_counts: Vec<_> =
+            (0..600_u32).map(|n| ZoneCount::take(&numbers, &n.to_le_bytes(), 1)).collect();
+        assert_eq!(zone_counts.iter().filter(|zone_count| zone_count.is_ok()).count(), 512, "64 bytes each");
+        assert_eq!(
+            zone_counts.last().and_then(|zone_count| zone_count.as_ref().err()),
+            Some(&CountError::Full)
+        );
+        drop(zone_counts);
         assert!(ZoneCount::take(&numbers, b"k", 1).is_ok());
     }
 }

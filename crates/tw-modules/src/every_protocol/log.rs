@@ -85,10 +85,10 @@ where
             .doc("Defines a log format. escape= selects how variables are escaped: as \\x22, as in JSON strings, or not at all.")
             .set(|raw, node, _| {
                 let format = read_format(node)?;
-                let same = |known: &RawFormat| known.name == format.name;
-                let known = raw.formats.get().is_some_and(|known| known.iter().any(same));
+                let same = |raw_format: &RawFormat| raw_format.name == format.name;
+                let is_known = raw.formats.get().is_some_and(|raw_formats| raw_formats.iter().any(same));
                 let is_given = P::Session::FORMAT.is_some_and(|(name, _)| *format.name == *name.as_bytes());
-                if known || is_given {
+                if is_known || is_given {
                     let name = node.arg(0)?;
                     return Err(node.fail(format!("duplicate \"log_format\" name \"{name}\"")));
                 }
@@ -130,13 +130,13 @@ where
             None => resolve_formats(raw.formats, cx)?,
         };
         let cache = raw.cache.or_else(|| outer.map(|outer| outer.cache), || None);
-        let written: Option<Vec<Log<_>>> = match raw.logs.take() {
+        let written_logs: Option<Vec<Log<_>>> = match raw.logs.take() {
             Some(logs) => {
                 Some(logs.iter().map(|log| resolve_log(log, &formats, cache, cx)).collect::<Result<_, _>>()?)
             }
             None => None,
         };
-        let logs = match (raw.off.is_set(), written, outer) {
+        let logs = match (raw.off.is_set(), written_logs, outer) {
             (true, ..) => Some([].into()),
             (false, Some(logs), _) => Some(logs.into()),
             (false, None, Some(AccessLog { logs: Some(logs), cache: outer_cache, .. })) => {
@@ -273,8 +273,9 @@ fn resolve_log<P: Protocol<Session: LoggedSession>>(
             .ok_or_else(|| ConfError::new("log format is not specified").at(log.path.span))?,
         Some(word) => {
             // DIFF(nginx): it may stand behind the log that names it.
-            let found = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&word.bytes));
-            found.ok_or_else(|| ConfError::new(format!("unknown log format \"{word}\"")).at(word.span))?
+            let found_format = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&word.bytes));
+            found_format
+                .ok_or_else(|| ConfError::new(format!("unknown log format \"{word}\"")).at(word.span))?
         }
     };
     let path = full_path(&log.path.bytes, cx);

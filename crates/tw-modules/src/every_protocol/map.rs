@@ -103,20 +103,22 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
         subject: Subject::Text,
     };
     tw_module_support::block::variable_name(node, variable)?;
-    let mut known = HashMap::new();
+    let mut value_numbers = HashMap::new();
     for line in node.children()? {
-        map.add(line, &mut known)?;
+        map.add(line, &mut value_numbers)?;
     }
     Ok(map)
 }
 
 impl RawMap {
-    fn add<'n>(&mut self, line: &'n Node, known: &mut KnownValues<'n>) -> Result<(), ConfError> {
+    fn add<'n>(&mut self, line: &'n Node, value_numbers: &mut KnownValues<'n>) -> Result<(), ConfError> {
         if line.args.is_empty() && line.block.is_none() && line.name.is("hostnames") {
             self.subject = Subject::Host;
             return Ok(());
         }
-        let Some((pattern, value)) = self.values.read_line(line, "map", known)? else { return Ok(()) };
+        let Some((pattern, value)) = self.values.read_line(line, "map", value_numbers)? else {
+            return Ok(());
+        };
         match pattern {
             [b'~', b'*', pattern @ ..] => self.add_regex(line, pattern, Caseless::Yes, value),
             [b'~', pattern @ ..] => self.add_regex(line, pattern, Caseless::No, value),

@@ -61,9 +61,9 @@ impl<P: Protocol> Settings<P> for NumMap {
                 move |s: &P::Session, out: &mut Vec<u8>| {
                     let start = out.len();
                     source.eval(s, out);
-                    let found = number(&out[start..]).and_then(|number| numbers.find(number));
+                    let value = number(&out[start..]).and_then(|number| numbers.find(number));
                     out.truncate(start);
-                    values.push(s, found, out);
+                    values.push(s, value, out);
                 }
             })?;
             tw_module_support::block::define(cx, &variable, slot, possible)?;
@@ -82,9 +82,9 @@ impl RawMap {
         tw_module_support::block::variable_name(node, variable)?;
         let mut values = RawValues::default();
         let mut numbers = Numbers::default();
-        let mut known = HashMap::new();
+        let mut value_numbers = HashMap::new();
         for line in node.children()? {
-            if let Some((text, value)) = values.read_line(line, "num_map", &mut known)? {
+            if let Some((text, value)) = values.read_line(line, "num_map", &mut value_numbers)? {
                 numbers.add(line, text, value)?;
             }
         }

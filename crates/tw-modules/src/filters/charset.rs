@@ -122,7 +122,7 @@ impl Settings<Http> for Charset {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let written = raw.charset.span().or(raw.source.span());
+        let span = raw.charset.span().or(raw.source.span());
         let mut name = |raw: Setting<RawName>, outer: Option<&Name>| match raw.take() {
             None => Ok(outer.cloned().unwrap_or(Name::Off)),
             Some(RawName::Off) => Ok(Name::Off),
@@ -136,7 +136,7 @@ impl Settings<Http> for Charset {
             maps: outer.map_or_else(|| raw.maps.into(), |o| o.maps.clone()),
             types: Types::resolve(raw.types, outer.map(|o| &o.types), TYPES),
         };
-        settings.check(written)?;
+        settings.check(span)?;
         Ok(settings)
     }
 
@@ -152,8 +152,8 @@ impl Settings<Http> for Charset {
     }
 }
 
-/// Reads a `charset_map`. `known` are those before it.
-fn read_map(node: &Node, known: &[NamedMap]) -> Result<NamedMap, ConfError> {
+/// Reads a `charset_map`. `named_maps` are those before it.
+fn read_map(node: &Node, named_maps: &[NamedMap]) -> Result<NamedMap, ConfError> {
     let [from, to] = node.words()?;
     if from.bytes.eq_ignore_ascii_case(&to.bytes) {
         return Err(node.fail(format!("\"charset_map\" between the same charsets \"{from}\" and \"{to}\"")));
@@ -161,7 +161,7 @@ fn read_map(node: &Node, known: &[NamedMap]) -> Result<NamedMap, ConfError> {
     if from.bytes.eq_ignore_ascii_case(UTF_8) {
         return Err(node.fail("\"charset_map\" with \"utf-8\" charset should be given in the second column"));
     }
-    if known.iter().any(|map| map.table(&from.bytes, &to.bytes).is_some()) {
+    if named_maps.iter().any(|map| map.table(&from.bytes, &to.bytes).is_some()) {
         return Err(node.fail(format!("duplicate \"charset_map\" between \"{from}\" and \"{to}\"")));
     }
     let mut map =
@@ -201,13 +201,13 @@ impl Charset {
     }
 
     /// Two charsets that are not variables must have a map between them.
-    fn check(&self, written: Option<Span>) -> Result<(), ConfError> {
+    fn check(&self, written_span: Option<Span>) -> Result<(), ConfError> {
         let (Name::Is(to), Name::Is(from)) = (&self.charset, &self.source) else { return Ok(()) };
         if from.eq_ignore_ascii_case(to) || self.table(from, to).is_some() {
             return Ok(());
         }
         let error = ConfError::new(missing_map(from, to));
-        Err(match written {
+        Err(match written_span {
             Some(span) => error.at(span),
             None => error,
         })
@@ -255,9 +255,9 @@ impl Name {
             Self::Is(name) => Some(name.clone()),
             Self::Variable(text) => {
                 let mut out = Vec::new();
-                let mut found = true;
-                text.eval_each(r, &mut out, |_, _, value| found &= value == Value::Found);
-                found.then(|| out.into())
+                let mut is_found = true;
+                text.eval_each(r, &mut out, |_, _, value| is_found &= value == Value::Found);
+                is_found.then(|| out.into())
             }
         }
     }

@@ -139,8 +139,8 @@ impl HeaderFilter for Slice {
         let Some(start) = requested.start.filter(|_| r.response.status == 206 && !r.is_subrequest()) else {
             return body;
         };
-        let found = match Found::of(r, start, self.size, b"") {
-            Ok(found) => found,
+        let slice_head = match SliceHead::of(r, start, self.size, b"") {
+            Ok(slice_head) => slice_head,
             Err(Mismatch) => {
                 cache::discard(r);
                 // A client could not tell this response from a valid one.
@@ -152,13 +152,13 @@ impl HeaderFilter for Slice {
         r.response.fields.remove_known(Known::ContentRange);
         r.response.fields.remove_known(Known::AcceptRanges);
         r.state.ranges = Ranges::One;
-        let first = Current { body: SliceSource::First(body), at: start, end: found.end };
+        let first = Current { body: SliceSource::First(body), at: start, end: slice_head.end };
         Body::Pull(Box::new(Slices {
             size: self.size,
-            length: found.length,
-            etag: found.etag,
+            length: slice_head.length,
+            etag: slice_head.etag,
             at: 0,
-            end: found.length,
+            end: slice_head.length,
             first: RefCell::new(Some(first)),
             current: None,
         }))
@@ -166,7 +166,7 @@ impl HeaderFilter for Slice {
 }
 
 /// Fields of the head of a slice.
-struct Found {
+struct SliceHead {
     /// The byte behind its last one.
     end: u64,
     /// Bytes of the whole.
@@ -177,7 +177,7 @@ struct Found {
 /// The response is not the slice that was requested; the reason is logged.
 struct Mismatch;
 
-impl Found {
+impl SliceHead {
     /// Parses the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they
     /// have none.
     fn of(r: &Request, start: u64, size: u64, etag: &[u8]) -> Result<Self, Mismatch> {
@@ -200,9 +200,9 @@ impl Found {
         let Some(length) = content_range.length else {
             return fail(format_args!("no complete length in slice response"));
         };
-        let wanted = slice(start, size);
-        if !content_range.is_all_of(wanted) {
-            let (ByteRange { start: from, end: to }, end) = (content_range.range, wanted.end.min(length));
+        let byte_range = slice(start, size);
+        if !content_range.is_all_of(byte_range) {
+            let (ByteRange { start: from, end: to }, end) = (content_range.range, byte_range.end.min(length));
             return fail(format_args!(
                 "unexpected range in slice response: {from}-{to}, expected: {start}-{end}"
             ));
@@ -305,17 +305,17 @@ impl Slices {
                 }
             };
             let looked = part.request().map(|part| {
-                let found = self.check_head(part, start);
+                let slice_head = self.check_head(part, start);
                 let may_again = !is_anew && part.upstream.cache.is_stored_before();
-                if found.is_err() && !may_again {
+                if slice_head.is_err() && !may_again {
                     cache::discard(part);
                 }
-                (found, may_again)
+                (slice_head, may_again)
             });
             match looked {
-                Some((Ok(found), _)) => {
-                    self.etag = found.etag;
-                    return Ok(Current { body: SliceSource::Further(part), at: start, end: found.end });
+                Some((Ok(slice_head), _)) => {
+                    self.etag = slice_head.etag;
+                    return Ok(Current { body: SliceSource::Further(part), at: start, end: slice_head.end });
                 }
                 // The cached slice is one of an older version; the upstream server may have the slice that matches.
                 Some((Err(Mismatch), true)) => is_anew = true,
@@ -330,13 +330,13 @@ impl Slices {
     }
 
     /// Looks at the head of a further slice.
-    fn check_head(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
-        let found = Found::of(part, start, self.size, &self.etag)?;
-        if found.length == self.length {
-            return Ok(found);
+    fn check_head(&self, part: &Request, start: u64) -> Result<SliceHead, Mismatch> {
+        let slice_head = SliceHead::of(part, start, self.size, &self.etag)?;
+        if slice_head.length == self.length {
+            return Ok(slice_head);
         }
         // DIFF(nginx): slices of contents of two lengths are not put together, tags or none.
-        let length = found.length;
+        let length = slice_head.length;
         let expected = self.length;
         part.log(
             Level::Error,

@@ -197,11 +197,11 @@ impl Settings<Http> for Ssi {
 
 fn put_date(r: &Request, place: DateZone, out: &mut Vec<u8>) -> Value {
     let now = tw_rt::clock::unix().secs;
-    let found = match r.extensions.get::<TimeFormat>() {
+    let is_found = match r.extensions.get::<TimeFormat>() {
         Some(format) => date_format::push(&format.0.borrow(), now, place, out),
         None => date_format::push(date_format::DEFAULT, now, place, out),
     };
-    if found { Value::Found } else { Value::Missing }
+    if is_found { Value::Found } else { Value::Missing }
 }
 
 /// Lets the pages among the parts of `r` know of each other's variables and blocks.

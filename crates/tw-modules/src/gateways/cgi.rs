@@ -43,7 +43,7 @@ pub(crate) struct CgiGateway<L> {
     settings: Arc<ProxySettings>,
     target: Option<PassAddress>,
     /// Position of the pass directive, if it is in this block.
-    written: Option<Span>,
+    span: Option<Span>,
     params: Arc<Params>,
     usual_key: Template,
     language: Arc<L>,
@@ -57,7 +57,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
     const LIMITS: &'static [Limit] = L::LIMITS;
 
     fn resolve(raw: Raw<L>, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let written = raw.pass.span();
+        let written_span = raw.pass.span();
         let target = match raw.pass.take() {
             Some(target) => Some(target.resolve(L::SCHEMES, cx)?),
             // A part of a location has the target of the whole.
@@ -78,7 +78,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),
-            (written, _) => Arc::new(Params::resolve(written.unwrap_or_default(), cx)?),
+            (raw_params, _) => Arc::new(Params::resolve(raw_params.unwrap_or_default(), cx)?),
         };
         let usual_key = match outer {
             Some(outer) => outer.usual_key.clone(),
@@ -102,7 +102,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
                 }
             };
         }
-        Ok(Self { settings, target, written, params, usual_key, language })
+        Ok(Self { settings, target, span: written_span, params, usual_key, language })
     }
 
     fn settings(&self) -> &ProxySettings {
@@ -118,7 +118,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
     }
 
     fn install_variables(&self, plan: &mut Plan) {
-        self.language.install(self.written.map(|span| (span, &*self.params)), plan);
+        self.language.install(self.span.map(|span| (span, &*self.params)), plan);
     }
 }
 

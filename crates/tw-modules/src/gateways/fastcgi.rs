@@ -206,7 +206,7 @@ const TRAP: &str = "/upload/photo.jpg/x.php";
 /// (`cgi.fix_pathinfo`).
 fn passes_what_is_not_there(plan: &Plan, params: &Params) -> bool {
     let script = params.value(b"SCRIPT_FILENAME");
-    let takes_any = match plan.written.as_ref().map(|written| &written.pattern) {
+    let takes_any = match plan.heading.as_ref().map(|heading| &heading.pattern) {
         Some(Pattern::Regex(regex)) => regex.is_match(TRAP.as_bytes()) == Ok(Match::Yes),
         _ => false,
     };

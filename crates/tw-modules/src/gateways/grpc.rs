@@ -142,7 +142,7 @@ impl PassModule for Grpc {
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
+            (written_values, _) => Arc::new(RequestFields::resolve(written_values.unwrap_or_default(), cx)?),
         };
         let settings = Arc::new(settings);
         if let Some(target) = &target {

@@ -76,7 +76,7 @@ impl Settings<Http> for HealthChecks {
             .doc("Conditions for the response to a health check: status, header, body, require.")
             .set(|raw, node, _| {
                 let expected = RawMatchBlock::read(node)?;
-                if raw.matches.iter().any(|known| known.name == expected.name) {
+                if raw.matches.iter().any(|match_block| match_block.name == expected.name) {
                     return Err(node.fail(format!("duplicate match \"{}\"", node.arg(0)?)));
                 }
                 raw.matches.push(expected);
@@ -181,7 +181,8 @@ impl RawCheck {
                     .fail("\"type=grpc\" of \"health_check\" needs \"grpc_pass\" in its location"));
             }
             Kind::Http => {
-                let criteria = self.common.criteria(matches)?.map(|found| found as Arc<dyn HealthCriteria>);
+                let criteria =
+                    self.common.criteria(matches)?.map(|match_block| match_block as Arc<dyn HealthCriteria>);
                 CheckProtocol::Request { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
             }
         };

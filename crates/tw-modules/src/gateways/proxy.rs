@@ -263,7 +263,7 @@ impl PassModule for Proxy {
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
-            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
+            (written_values, _) => Arc::new(RequestFields::resolve(written_values.unwrap_or_default(), cx)?),
         };
         let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word
         {
@@ -493,7 +493,7 @@ impl Proxy {
             None if wants_body => b"GET".into(),
             None => match r.method() {
                 Method::Other => r.method_name().to_vec().into(),
-                known => known.as_str().as_bytes().into(),
+                known_method => known_method.as_str().as_bytes().into(),
             },
         }
     }
@@ -520,11 +520,11 @@ impl Proxy {
         head.reserve(HEAD_SIZE);
         let uri = &r.upstream.url.path;
         let begun = RequestWriter::begin(&mut head, method, uri, self.version);
-        let written = begun.and_then(|mut writer| {
+        let written_framing = begun.and_then(|mut writer| {
             self.fields.write(r, &mut writer, announced, passed)?;
             Ok(writer.end())
         });
-        let framing = match written {
+        let framing = match written_framing {
             Ok(Framing::Chunked) => BodyFraming::Chunked,
             Ok(_) => BodyFraming::Plain,
             Err(error) => {

@@ -151,12 +151,12 @@ impl Settings<Http> for LimitRate {
 /// Takes the zones of a configuration into use.
 fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<RateZone>, ConfError> {
     let mut zones: Zones<RateZone> = Zones::new();
-    for RawZone { key, zone: written, rate, burst, span } in raw {
-        let known = zones.get(&written.name).map(|known| &*known.schedules);
+    for RawZone { key, zone: zone_parameter, rate, burst, span } in raw {
+        let known_schedules = zones.get(&zone_parameter.name).map(|rate_zone| &*rate_zone.schedules);
         let make = |zone| Schedules { zone };
-        let (key, schedules) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
+        let (key, schedules) = zone::declare(cx, &WORDS, &key, &zone_parameter, span, known_schedules, make)?;
         let rate = cx.template(&rate)?;
-        zones.insert(written.name, Arc::new(RateZone { key, rate, burst, schedules }));
+        zones.insert(zone_parameter.name, Arc::new(RateZone { key, rate, burst, schedules }));
     }
     Ok(zones)
 }

@@ -251,8 +251,8 @@ impl<S: Session> LimitReq<S> {
             &zones,
             "limit_req",
             cx,
-            |zone, RawValues { burst, delay, cost: written }, cx| {
-                let cost = written.map(|word| cost(&word, &zone, cx)).transpose()?;
+            |zone, RawValues { burst, delay, cost: written_word }, cx| {
+                let cost = written_word.map(|word| cost(&word, &zone, cx)).transpose()?;
                 Ok(ReqLimit { zone, burst, delay, cost })
             },
         )?;
@@ -297,17 +297,17 @@ fn declare<P: Protocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Result<Zones<ReqZone<P::Session>>, ConfError> {
     let mut zones: Zones<ReqZone<_>> = Zones::new();
-    for RawZone { key, zone: written, rate, fleet, span } in raw {
-        let known = zones.get(&written.name).map(|known| &*known.buckets);
+    for RawZone { key, zone: zone_parameter, rate, fleet, span } in raw {
+        let known_buckets = zones.get(&zone_parameter.name).map(|req_zone| &*req_zone.buckets);
         let make = |zone| Buckets {
             zone,
             delayed: Counter::default(),
             rejected: Counter::default(),
             charged: Counter::default(),
         };
-        let (key, buckets) = zone::declare(cx, &WORDS, &key, &written, span, known, make)?;
-        let shared = fleet.map(|fleet| fleet::share(&written.name, rate, &fleet, cx)).transpose()?;
-        zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets, shared }));
+        let (key, buckets) = zone::declare(cx, &WORDS, &key, &zone_parameter, span, known_buckets, make)?;
+        let shared = fleet.map(|fleet| fleet::share(&zone_parameter.name, rate, &fleet, cx)).transpose()?;
+        zones.insert(zone_parameter.name, Arc::new(ReqZone { key, rate, buckets, shared }));
     }
     Ok(zones)
 }
@@ -441,7 +441,7 @@ fn lower(level: Level) -> Level {
 /// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
 fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -> ReqDecision<'l> {
     let now = tw_rt::clock::now();
-    let mut held: Vec<(&ReqLimit<S>, HeldBucket<'l>, Rate)> = Vec::new();
+    let mut held_buckets: Vec<(&ReqLimit<S>, HeldBucket<'l>, Rate)> = Vec::new();
     let mut worst = None;
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
@@ -462,7 +462,7 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
         match decision {
             BucketDecision::Admitted => {}
             BucketDecision::Counted(excess) => worst = Some((limit, excess, rate)),
-            BucketDecision::Held(one) => held.push((limit, one, rate)),
+            BucketDecision::Held(one) => held_buckets.push((limit, one, rate)),
             BucketDecision::Refused(excess) => {
                 buckets.rejected.add(1);
                 let seconds = rate.wait_seconds(excess.saturating_sub(limit.burst));
@@ -478,8 +478,9 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
         return ReqDecision::NotCounted;
     }
     let mut longest: Option<(i64, i64, &ReqLimit<S>)> = None;
-    let held = held.into_iter().rev().map(|(limit, one, rate)| (limit, one.count(rate, now), rate));
-    for (limit, excess, rate) in worst.into_iter().chain(held) {
+    let held_buckets =
+        held_buckets.into_iter().rev().map(|(limit, one, rate)| (limit, one.count(rate, now), rate));
+    for (limit, excess, rate) in worst.into_iter().chain(held_buckets) {
         let delay = rate.delay_ms(excess.saturating_sub(limit.delay));
         if delay > longest.map_or(0, |(delay, ..)| delay) {
             longest = Some((delay, excess, limit));

@@ -122,7 +122,7 @@ impl Settings<Http> for SessionLog {
             .doc("Defines a format of session logs. $body_bytes_sent is the sum of all requests of a session, other variables are those of the first one.")
             .set(|raw, node, _| {
                 let name = node.arg(0)?;
-                let is_known = name.is("combined") || raw.formats.iter().any(|(known, _)| *known == name.bytes);
+                let is_known = name.is("combined") || raw.formats.iter().any(|(candidate, _)| *candidate == name.bytes);
                 if is_known {
                     return Err(node.fail(format!("duplicate \"session_log_format\" name \"{name}\"")));
                 }
@@ -248,7 +248,7 @@ impl RawZone {
             ConfError::new(format!("unknown session log format \"{shown}\"")).at(self.span)
         })?;
         let path: PathBuf = OsString::from_vec(cx.full_path(&self.path.bytes)).into();
-        let fits = |known: &Sessions| known.0.size == size;
+        let fits = |known_sessions: &Sessions| known_sessions.0.size == size;
         let sessions = cx.keep(&name, fits, || Sessions(Zone::new(&name, size, "")));
         let template =
             |word: Option<Word>, cx: &mut Resolve<'_>| word.map(|word| cx.template(&word)).transpose();
@@ -268,15 +268,15 @@ fn resolve_zones(
     if zones.is_empty() {
         return Ok(logs);
     }
-    let mut known = HashMap::new();
-    known.insert((*b"combined").into(), SessionFormat::combined(cx)?);
+    let mut known_values = HashMap::new();
+    known_values.insert((*b"combined").into(), SessionFormat::combined(cx)?);
     for (name, strings) in formats {
-        known.insert(name, SessionFormat::resolve(&strings, cx)?);
+        known_values.insert(name, SessionFormat::resolve(&strings, cx)?);
     }
-    for written in zones {
-        let name = written.zone.name.clone();
-        let span = written.span;
-        let log = Arc::new(written.resolve(&known, cx)?);
+    for zone in zones {
+        let name = zone.zone.name.clone();
+        let span = zone.span;
+        let log = Arc::new(zone.resolve(&known_values, cx)?);
         let of_task = log.clone();
         let task = || BackgroundTask::new(move |_| Box::pin(of_task.clone().sweep()));
         cx.keep(&[b"session_log ", &*name].concat(), |_| false, task);
@@ -333,23 +333,23 @@ impl Log {
         let zone = &self.sessions.0;
         let cost = slab_cost(session.parts.len() + id.len() + OVERHEAD);
         let mut table = zone.lock(shard);
-        let mut written = Vec::new();
+        let mut sessions = Vec::new();
         if let Some(at) = table.find(id) {
             // Another loop has begun the session meanwhile.
             table.get(at).bytes += session.bytes;
-            return written;
+            return sessions;
         }
         while table.insert(id, cost, session.clone()).is_none() {
             let Some(oldest) = table.oldest() else {
-                written.push(session.clone());
-                return written;
+                sessions.push(session.clone());
+                return sessions;
             };
-            written.push(table.get(oldest).clone());
+            sessions.push(table.get(oldest).clone());
             table.remove(oldest);
             zone.entries.sub(1);
         }
         zone.entries.add(1);
-        written
+        sessions
     }
 
     fn write(&self, session: &Session) {

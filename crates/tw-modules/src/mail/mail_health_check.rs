@@ -36,7 +36,7 @@ struct WrittenCheck {
 pub(crate) struct MailHealthCheck {
     timeout: Duration,
     /// The directive of the block around, or of this one. Servers that inherit it share the check.
-    written: Option<Arc<WrittenCheck>>,
+    directive: Option<Arc<WrittenCheck>>,
     check: Option<Arc<HealthCheck>>,
 }
 
@@ -66,17 +66,17 @@ impl Settings<Mail> for MailHealthCheck {
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Mail>) -> Result<Self, ConfError> {
         let is_here = raw.check.is_set() || raw.timeout.is_set();
         let timeout = raw.timeout.or(outer.map(|outer| outer.timeout), Duration::from_secs(5));
-        let written =
-            raw.check.take().map(Arc::new).or_else(|| outer.and_then(|outer| outer.written.clone()));
-        let check = match (&written, outer.and_then(|outer| outer.check.as_ref())) {
+        let written_check =
+            raw.check.take().map(Arc::new).or_else(|| outer.and_then(|outer| outer.directive.clone()));
+        let check = match (&written_check, outer.and_then(|outer| outer.check.as_ref())) {
             (None, _) => None,
             (Some(_), Some(inherited)) if !is_here => Some(inherited.clone()),
-            (Some(written), _) => Some(Arc::new(written.with_timeout(timeout))),
+            (Some(written_check), _) => Some(Arc::new(written_check.with_timeout(timeout))),
         };
-        if let (Some(written), Some(_)) = (&written, outer) {
-            written.check_group(cx)?;
+        if let (Some(written_check), Some(_)) = (&written_check, outer) {
+            written_check.check_group(cx)?;
         }
-        Ok(Self { timeout, written, check })
+        Ok(Self { timeout, directive: written_check, check })
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {

@@ -146,8 +146,8 @@ fn remove_by_prefix(names: &FieldNames, out: &mut ResponseHead) {
 
 /// Changes fields of the response. Some have a place of their own in its head.
 fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
-    let (name, known) = match &change.names {
-        FieldNames::One(name, known) => (name, *known),
+    let (name, known_name) = match &change.names {
+        FieldNames::One(name, known_name) => (name, *known_name),
         FieldNames::Prefix(_) => {
             remove_by_prefix(&change.names, &mut r.response);
             return body;
@@ -157,18 +157,18 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
         Effect::Remove => Bytes::new(),
         Effect::Write(_, value) => value.value(r).into(),
     };
-    match known {
+    match known_name {
         Some(Known::ContentType) => (r.response.content_type, r.response.charset) = (value, Bytes::new()),
         Some(Known::ContentLength) => {
             r.response.fields.remove_known(Known::ContentLength);
             return without_length(body);
         }
-        Some(known @ (Known::Server | Known::Date)) if value.is_empty() => {
-            r.response.fields.remove_known(known);
-            r.response.omitted.add(known);
+        Some(known_name @ (Known::Server | Known::Date)) if value.is_empty() => {
+            r.response.fields.remove_known(known_name);
+            r.response.omitted.add(known_name);
         }
         _ => {
-            match known {
+            match known_name {
                 Some(Known::Location) => r.response.location = Bytes::new(),
                 Some(Known::LastModified) => r.response.last_modified = date::parse(&value),
                 Some(Known::AcceptRanges) if value.is_empty() => refuse_ranges(r),
@@ -206,7 +206,8 @@ fn remove_request_fields(names: &FieldNames, r: &mut Request) {
 
 /// Changes fields of the request.
 fn change_request(change: &Change, r: &mut Request) {
-    let (FieldNames::One(name, known), Effect::Write(mode, value)) = (&change.names, &change.effect) else {
+    let (FieldNames::One(name, known_name), Effect::Write(mode, value)) = (&change.names, &change.effect)
+    else {
         return remove_request_fields(&change.names, r);
     };
     if *mode == Mode::Replace && r.head.field_all(name).next().is_none() {
@@ -216,7 +217,7 @@ fn change_request(change: &Change, r: &mut Request) {
     if value.is_empty() {
         return remove_request_fields(&change.names, r);
     }
-    if *known == Some(Known::Host) {
+    if *known_name == Some(Known::Host) {
         // DIFF(nginx): a host that could not have been sent changes nothing.
         let Ok(host) = Host::parse(&value) else {
             let value = Text(&value);

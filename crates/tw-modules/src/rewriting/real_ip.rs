@@ -127,7 +127,7 @@ impl RealIp {
     fn given_address(&self, r: &Request) -> Option<Addr> {
         let peer = r.peer();
         let trusts = |addr: &Addr| self.from.has(addr);
-        let found = match &self.header {
+        let address = match &self.header {
             Source::Field(name) => forwarded(peer, r.head.field(name), self.chain, trusts),
             Source::Forwarded => {
                 if !r.head.has(Known::XForwardedFor) {
@@ -140,7 +140,7 @@ impl RealIp {
                 self.from.has(peer).then_some(addrs.src)
             }
         };
-        found.map(Addr::Inet)
+        address.map(Addr::Inet)
     }
 }
 

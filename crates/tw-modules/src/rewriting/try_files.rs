@@ -42,12 +42,12 @@ struct Tries {
 struct Try {
     /// Text added to the root, without a slash at the end.
     name: Template,
-    wanted: Wanted,
+    required_kind: RequiredKind,
 }
 
 /// Kind of file that a name has to lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum RequiredKind {
     Directory,
     /// Anything but a directory.
     File,
@@ -110,11 +110,11 @@ fn code_of(word: &Word) -> Option<u16> {
 
 impl Try {
     fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let (name, wanted) = match word.bytes.strip_suffix(b"/") {
-            Some(name) => (name, Wanted::Directory),
-            None => (&*word.bytes, Wanted::File),
+        let (name, required_kind) = match word.bytes.strip_suffix(b"/") {
+            Some(name) => (name, RequiredKind::Directory),
+            None => (&*word.bytes, RequiredKind::File),
         };
-        Ok(Self { name: cx.template_text(name, Some(word.span))?, wanted })
+        Ok(Self { name: cx.template_text(name, Some(word.span))?, required_kind })
     }
 }
 
@@ -129,7 +129,7 @@ impl Handler for TryFiles {
         let mut tried: Vec<String> = Vec::new();
         for item in &plan.tries {
             push_path(r, &item.name, &mut path);
-            let slash = if item.wanted == Wanted::Directory { "/" } else { "" };
+            let slash = if item.required_kind == RequiredKind::Directory { "/" } else { "" };
             tried.push(format!("{}{slash}", Text(&path)));
         }
         let last = match &plan.last {
@@ -144,7 +144,7 @@ impl Handler for TryFiles {
         let event_loop = r.client().event_loop.clone();
         let mut path = event_loop.buffers.path.take();
         let mut cold = None;
-        let mut found = None;
+        let mut found_outcome = None;
         for (at, item) in plan.tries.iter().enumerate() {
             let name = push_path(r, &item.name, &mut path);
             let file = terminated(&mut path);
@@ -152,13 +152,13 @@ impl Handler for TryFiles {
                 cold = Some(at);
                 break;
             };
-            found = item.outcome_for(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
-            if found.is_some() {
+            found_outcome = item.outcome_for(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
+            if found_outcome.is_some() {
                 break;
             }
         }
         event_loop.buffers.path.set(path);
-        match (cold, found) {
+        match (cold, found_outcome) {
             (Some(at), _) => Step::Wait(Box::pin(plan.wait(r, at))),
             (None, Some(outcome)) => Step::Now(outcome),
             (None, None) => Step::Now(plan.last(r)),
@@ -211,7 +211,9 @@ impl Try {
         name: usize,
     ) -> Option<Outcome> {
         match meta {
-            Ok(meta) if (meta.kind == FileKind::Directory) == (self.wanted == Wanted::Directory) => {
+            Ok(meta)
+                if (meta.kind == FileKind::Directory) == (self.required_kind == RequiredKind::Directory) =>
+            {
                 self.take(r, file.to_bytes().get(name..).unwrap_or_default());
                 Some(Outcome::Pass)
             }
@@ -230,7 +232,7 @@ impl Try {
         match r.plan().core.root.kind {
             RootKind::Root => r.uri.path.clear(),
             RootKind::Alias(prefix) => r.uri.path.truncate(prefix),
-            RootKind::Whole if self.wanted == Wanted::Directory => return,
+            RootKind::Whole if self.required_kind == RequiredKind::Directory => return,
             RootKind::Whole => {
                 r.state.alias_end = AliasEnd::Uri;
                 r.uri.path.clear();

@@ -70,7 +70,7 @@ struct TestSession {
     config: Arc<SessionConfig>,
     bindings: Bindings,
     scratch: Cell<Vec<u8>>,
-    held: Vec<Rc<dyn Any>>,
+    kept_objects: Vec<Rc<dyn Any>>,
     logged: RefCell<Vec<String>>,
 }
 
@@ -106,7 +106,7 @@ impl Session for TestSession {
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
-        self.held.push(value);
+        self.kept_objects.push(value);
     }
 }
 
@@ -177,7 +177,7 @@ impl TestSession {
             config,
             bindings: Bindings::default(),
             scratch: Cell::default(),
-            held: Vec::new(),
+            kept_objects: Vec::new(),
             logged: RefCell::default(),
         }
     }

@@ -68,7 +68,7 @@ impl Settings<Stream> for StreamHealthChecks {
             .doc("Text that a health check sends, and conditions for the answer: send, expect.")
             .set(|raw, node, _| {
                 let name = node.arg(0)?;
-                if raw.matches.iter().any(|(known, _)| *known == name.bytes) {
+                if raw.matches.iter().any(|(candidate, _)| *candidate == name.bytes) {
                     return Err(node.fail(format!("duplicate match \"{name}\"")));
                 }
                 raw.matches.push((name.bytes.clone(), match_block::read(node)?));

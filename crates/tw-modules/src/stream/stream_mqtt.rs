@@ -193,17 +193,17 @@ impl PrereadHandler for Mqtt {
                 Field::Password => changed.password = Some(value),
             }
         }
-        let mut written = Vec::new();
-        if changed.write(&mut written).is_none() {
+        let mut text = Vec::new();
+        if changed.write(&mut text).is_none() {
             s.log(Level::Error, format_args!("too long field of an MQTT CONNECT packet"));
             return PrereadStep::End(SessionStatus::INTERNAL_SERVER_ERROR);
         }
-        if written.len() > self.rewrite_size.unwrap_or_else(|| self.size_max(s)) {
+        if text.len() > self.rewrite_size.unwrap_or_else(|| self.size_max(s)) {
             s.log(Level::Error, format_args!("too large MQTT CONNECT packet with its new fields"));
             return PrereadStep::End(SessionStatus::INTERNAL_SERVER_ERROR);
         }
-        written.extend_from_slice(bytes.get(len..).unwrap_or_default());
-        s.preread = Bytes::from(written);
+        text.extend_from_slice(bytes.get(len..).unwrap_or_default());
+        s.preread = Bytes::from(text);
         PrereadStep::Pass
     }
 

@@ -20,11 +20,11 @@ use tw_stream::session::{SessionStatus, StreamSession};
 /// `pass` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    address: Setting<Written>,
+    address: Setting<PassArgument>,
 }
 
 /// Argument of `pass`.
-enum Written {
+enum PassArgument {
     Address(Addr),
     WithVariables(Word),
 }
@@ -50,15 +50,15 @@ impl Settings<Stream> for StreamPass {
         .doc("Hands accepted connections to the server that listens on this address, in `stream` or `http`; variables are allowed.")
         .set(|raw, node, _| {
             let word = node.arg(0)?;
-            let written = if word.bytes.contains(&b'$') { Written::WithVariables(word.clone()) } else { Written::Address(address(&word.bytes).map_err(|error| node.error(&format!("has {error}")))?) };
-            raw.address.set_once(node, written)
+            let pass_argument = if word.bytes.contains(&b'$') { PassArgument::WithVariables(word.clone()) } else { PassArgument::Address(address(&word.bytes).map_err(|error| node.error(&format!("has {error}")))?) };
+            raw.address.set_once(node, pass_argument)
         })];
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
         let target = match raw.address.take() {
             None => None,
-            Some(Written::Address(address)) => Some(Target::Fixed(address)),
-            Some(Written::WithVariables(word)) => Some(Target::Variable(cx.template(&word)?)),
+            Some(PassArgument::Address(address)) => Some(Target::Fixed(address)),
+            Some(PassArgument::WithVariables(word)) => Some(Target::Variable(cx.template(&word)?)),
         };
         Ok(Self { target })
     }

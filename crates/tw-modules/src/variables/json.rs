@@ -85,20 +85,21 @@ impl Settings<Http> for Json {
         let max_depth = raw.max_depth.or(None, DEPTH_DEFAULT) as usize;
         let mut sources: Vec<Source> = Vec::new();
         let mut defined = HashSet::new();
-        for written in raw.variables {
-            let name = written.variable.lossy().to_ascii_lowercase();
+        for variable in raw.variables {
+            let name = variable.variable.lossy().to_ascii_lowercase();
             if !defined.insert(name) {
-                let name = written.variable.lossy();
+                let name = variable.variable.lossy();
                 let message =
                     format!("json_set variable \"{}\" is already defined", name.trim_start_matches('$'));
-                return Err(ConfError::new(message).at(written.variable.span));
+                return Err(ConfError::new(message).at(variable.variable.span));
             }
-            let source = written.source.lossy().to_ascii_lowercase();
-            let at = sources.iter().position(|known| *known.name == source).unwrap_or_else(|| {
-                sources.push(Source::new(source, written.source.clone()));
-                sources.len() - 1
-            });
-            sources[at].add(written)?;
+            let source = variable.source.lossy().to_ascii_lowercase();
+            let at =
+                sources.iter().position(|known_source| *known_source.name == source).unwrap_or_else(|| {
+                    sources.push(Source::new(source, variable.source.clone()));
+                    sources.len() - 1
+                });
+            sources[at].add(variable)?;
         }
         for source in sources {
             source.define(max_depth, cx)?;
@@ -196,8 +197,8 @@ fn extract(
 fn pick(r: &Request, document: u16, number: usize, out: &mut Vec<u8>) -> Value {
     let start = out.len();
     r.slot(document, out);
-    let found = decode(&out[start..], number).map(|value| (start + value.start)..(start + value.end));
-    match found {
+    let range = decode(&out[start..], number).map(|value| (start + value.start)..(start + value.end));
+    match range {
         Some(value) => {
             let len = value.len();
             out.copy_within(value, start);
@@ -248,8 +249,8 @@ mod tests {
         let mut text = Vec::new();
         encode(&values, &mut text);
         for (number, value) in values.iter().enumerate() {
-            let found = decode(&text, number).map(|value| text[value].to_vec());
-            assert_eq!(found, *value, "{number}");
+            let found_value = decode(&text, number).map(|value| text[value].to_vec());
+            assert_eq!(found_value, *value, "{number}");
         }
         assert_eq!(decode(&text, 4), None);
         assert_eq!(decode(b"", 0), None);

@@ -309,8 +309,8 @@ mod tests {
             (Some("http://re12.net/"), [false, false]),
             (Some(&*long), [false, false]),
         ] {
-            let found = [&strict, &lax].map(|valid| valid.is_valid(referer.map(str::as_bytes)).unwrap());
-            assert_eq!(found, expected, "{referer:?}");
+            let results = [&strict, &lax].map(|valid| valid.is_valid(referer.map(str::as_bytes)).unwrap());
+            assert_eq!(results, expected, "{referer:?}");
         }
         assert_eq!(valid(&[], &[], false, false).is_valid(None), Ok(true), "nothing is asked for");
     }

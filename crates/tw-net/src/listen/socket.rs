@@ -108,14 +108,15 @@ pub struct ListenSocket {
 /// `None` when one could not be opened: then none stays open, and `report` was told why. Waits up to 2 s: never on
 /// a loop.
 pub fn open_all(
-    wanted: &[(Addr, ListenOptions)],
+    wanted_values: &[(Addr, ListenOptions)],
     purpose: Purpose,
     report: &mut dyn FnMut(ListenReport),
 ) -> Option<Vec<ListenSocket>> {
-    let mut opened: Vec<Option<ListenSocket>> = wanted.iter().map(|_| None).collect();
+    let mut opened: Vec<Option<ListenSocket>> = wanted_values.iter().map(|_| None).collect();
     for tries_left in (0..TRIES).rev() {
         let mut in_use = false;
-        for (slot, (addr, options)) in opened.iter_mut().zip(wanted).filter(|(slot, _)| slot.is_none()) {
+        for (slot, (addr, options)) in opened.iter_mut().zip(wanted_values).filter(|(slot, _)| slot.is_none())
+        {
             match ListenSocket::open_for(purpose, addr, options, report) {
                 Ok(socket) => *slot = Some(socket),
                 Err(error) if !error.is_in_use() => {

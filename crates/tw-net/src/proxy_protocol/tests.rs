@@ -208,13 +208,13 @@ fn header_is_parsed_alike_in_any_pieces() {
         let whole = parse(&sent);
         let mut first_result = None;
         for end in 0..=sent.len() {
-            let found = parse(&sent[..end]);
+            let result = parse(&sent[..end]);
             match &first_result {
                 // A result does not change with the bytes that follow; only the text of an error may show more of the
                 // line.
-                Some(Ok(header)) => assert_eq!(found.as_ref(), Ok(header), "{}", sent.escape_ascii()),
-                Some(Err(_)) => assert!(found.is_err(), "{}", sent.escape_ascii()),
-                None => first_result = (found != Ok(None)).then_some(found),
+                Some(Ok(header)) => assert_eq!(result.as_ref(), Ok(header), "{}", sent.escape_ascii()),
+                Some(Err(_)) => assert!(result.is_err(), "{}", sent.escape_ascii()),
+                None => first_result = (result != Ok(None)).then_some(result),
             }
         }
         assert_eq!(first_result.is_none(), whole == Ok(None), "{}", sent.escape_ascii());

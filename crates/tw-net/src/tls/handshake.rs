@@ -65,11 +65,11 @@ impl Write for RecordingPipe<'_> {
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let count = self.pipe.write_vectored(parts)?;
-        let mut left = count;
+        let mut remaining = count;
         for part in parts {
-            let taken = left.min(part.len());
+            let taken = remaining.min(part.len());
             self.note(&part[..taken]);
-            left -= taken;
+            remaining -= taken;
         }
         Ok(count)
     }

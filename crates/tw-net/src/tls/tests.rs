@@ -209,7 +209,7 @@ fn accepted_bytes_have_been_sent() {
         }));
         write_all(&stream, &data[done..]).await;
         assert!(!stream.state.borrow().session.wants_write());
-        assert_eq!(stream.state.borrow().held, 0);
+        assert_eq!(stream.state.borrow().repeated_len, 0);
     });
 }
 
@@ -232,8 +232,8 @@ fn parts_share_records() {
 fn windows_of_parts() {
     let parts = ["abc", "", "defg", "h"].map(|part| IoSlice::new(part.as_bytes()));
     let seen = |start, max| {
-        let (found, count) = window(&parts, start, max);
-        found[..count].iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()
+        let (io_slices, count) = window(&parts, start, max);
+        io_slices[..count].iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()
     };
     assert_eq!(seen(0, 100), b"abcdefgh");
     assert_eq!(seen(2, 3), b"cde");

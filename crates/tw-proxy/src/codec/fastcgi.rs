@@ -164,7 +164,7 @@ pub struct FastCgiCodec {
     /// Set if the head has no body.
     is_bodiless: bool,
     /// Bytes of the body that were announced and have not come.
-    left: Option<u64>,
+    remaining: Option<u64>,
     /// Set once the application has ended its output.
     is_closed: bool,
     stage: RecordStage,
@@ -221,7 +221,7 @@ impl FastCgiCodec {
             head: None,
             has_head: false,
             is_bodiless: false,
-            left: None,
+            remaining: None,
             is_closed: false,
             stage: BEGINNING,
             stderr: Stderr::default(),
@@ -253,7 +253,7 @@ impl FastCgiCodec {
 
     /// Returns true if bytes of the body are missing.
     fn lacks(&self) -> bool {
-        !self.is_bodiless && self.left.is_some_and(|left| left > 0)
+        !self.is_bodiless && self.remaining.is_some_and(|remaining| remaining > 0)
     }
 
     /// Content of a record of output: the head, or a piece of the body.
@@ -291,7 +291,7 @@ impl FastCgiCodec {
         answer.warnings.splice(0..0, said);
         self.has_head = true;
         self.is_bodiless = self.method.is_head() || status::has_no_body(answer.status);
-        self.left = answer.content_length;
+        self.remaining = answer.content_length;
         if let Some(head) = self.head.take() {
             http1::give_head_back(head);
         }
@@ -302,15 +302,15 @@ impl FastCgiCodec {
         if self.is_bodiless {
             return None;
         }
-        if let Some(left) = &mut self.left {
-            let room = usize::try_from(*left).unwrap_or(usize::MAX);
+        if let Some(remaining) = &mut self.remaining {
+            let room = usize::try_from(*remaining).unwrap_or(usize::MAX);
             if piece.len() > room {
                 let text = "upstream sent more data than specified in \"Content-Length\" header";
                 answer.warnings.push(Warning::odd(text));
                 piece.truncate(room);
                 self.stage = RecordStage::Discarding;
             }
-            *left -= piece.len() as u64;
+            *remaining -= piece.len() as u64;
         }
         (!piece.is_empty()).then_some(Event::Body(piece))
     }
@@ -323,7 +323,7 @@ impl FastCgiCodec {
         let mut stage = self.stage;
         loop {
             match stage {
-                RecordStage::Header(_, seen) if seen > 0 => return None,
+                RecordStage::Header(_, seen_count) if seen_count > 0 => return None,
                 RecordStage::Header(..) => {
                     let head = input.get(at..)?.first_chunk()?;
                     let record = Record::read(*head).ok()?;
@@ -391,11 +391,11 @@ impl Record {
 }
 
 impl Stderr {
-    /// Takes bytes of a record of stderr, of which `left` more are to come. Whether one of the texts was in a line.
+    /// Takes bytes of a record of stderr, of which `remaining` more are to come. Whether one of the texts was in a line.
     fn take(
         &mut self,
         mut bytes: &[u8],
-        left: usize,
+        remaining: usize,
         caught: &[Box<[u8]>],
         answer: &mut UpstreamResponse,
     ) -> bool {
@@ -404,7 +404,7 @@ impl Stderr {
             let (now, later) = bytes.split_at(bytes.len().min(STDERR_LINE_MAX - self.line.len()));
             self.line.extend_from_slice(now);
             bytes = later;
-            if self.line.len() == STDERR_LINE_MAX || later.is_empty() && left == 0 {
+            if self.line.len() == STDERR_LINE_MAX || later.is_empty() && remaining == 0 {
                 is_caught |= self.flush(caught, answer);
             }
         }
@@ -421,7 +421,7 @@ impl Stderr {
         } else {
             self.lost += line.len() as u64;
         }
-        let has = |text: &[u8]| line.windows(text.len().max(1)).any(|found| found == text);
+        let has = |text: &[u8]| line.windows(text.len().max(1)).any(|window| window == text);
         let is_caught = caught.iter().any(|text| has(text));
         self.line.clear();
         is_caught
@@ -462,14 +462,14 @@ impl Codec for FastCgiCodec {
                 return Ok(Event::NeedMore);
             }
             match self.stage {
-                RecordStage::Header(mut bytes, seen) => {
-                    let taken = input.split_to(input.len().min(RECORD_HEAD - seen));
-                    bytes[seen..seen + taken.len()].copy_from_slice(&taken);
-                    let seen = seen + taken.len();
-                    if seen == RECORD_HEAD {
+                RecordStage::Header(mut bytes, seen_count) => {
+                    let taken = input.split_to(input.len().min(RECORD_HEAD - seen_count));
+                    bytes[seen_count..seen_count + taken.len()].copy_from_slice(&taken);
+                    let seen_count = seen_count + taken.len();
+                    if seen_count == RECORD_HEAD {
                         self.begin_record(bytes)?
                     } else {
-                        self.stage = RecordStage::Header(bytes, seen)
+                        self.stage = RecordStage::Header(bytes, seen_count)
                     }
                 }
                 RecordStage::Content(record) if record.content == 0 => {
@@ -528,12 +528,12 @@ impl Codec for FastCgiCodec {
 
     // DIFF(nginx): a response that nothing has ended is not complete, whether its connection was to be kept or not.
     fn closed(&mut self) -> Result<(), UpstreamFailure> {
-        let is_whole = self.is_closed || self.left.is_some() || self.is_bodiless;
+        let is_whole = self.is_closed || self.remaining.is_some() || self.is_bodiless;
         if self.has_head && !self.lacks() && is_whole { Ok(()) } else { Err(UpstreamFailure::Closed) }
     }
 
     fn remaining(&self) -> Option<u64> {
-        if self.is_bodiless { Some(0) } else { self.left }
+        if self.is_bodiless { Some(0) } else { self.remaining }
     }
 
     fn ends(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
@@ -555,13 +555,13 @@ impl Codec for FastCgiCodec {
         answer: &mut UpstreamResponse,
     ) -> Result<Option<Bytes>, UpstreamFailure> {
         let Some((body, len)) = self.rest(input) else { return Ok(None) };
-        let fits = self.left.is_none_or(|left| left == body.len() as u64);
+        let fits = self.remaining.is_none_or(|remaining| remaining == body.len() as u64);
         let body = match self.is_bodiless {
             true => Bytes::new(),
             false if fits => input.slice(body),
             false => return Ok(None),
         };
-        self.left = self.left.map(|_| 0);
+        self.remaining = self.remaining.map(|_| 0);
         self.finish(input, len, answer);
         Ok(Some(body))
     }

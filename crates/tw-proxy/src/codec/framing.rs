@@ -41,15 +41,15 @@ impl BodyFraming {
 }
 
 fn push_records(pieces: Vec<Bytes>, size: usize, parts: &mut Vec<Bytes>) {
-    let mut left = size;
+    let mut remaining = size;
     // Bytes that the current record can still take.
     let mut room = 0;
     let mut padding = Bytes::new();
     for mut piece in pieces {
         while !piece.is_empty() {
             if room == 0 {
-                room = left.min(RECORD_MAX);
-                left -= room;
+                room = remaining.min(RECORD_MAX);
+                remaining -= room;
                 if !padding.is_empty() {
                     parts.push(padding);
                 }
@@ -88,17 +88,17 @@ mod tests {
 
     /// The content of records, each with its length and that of its padding.
     fn records(mut bytes: &[u8]) -> Vec<(usize, usize)> {
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         while let [1, 5, 0, 1, high, low, padding, 0, rest @ ..] = bytes {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
             let padding = usize::from(*padding);
             assert!(rest[..len].iter().all(|byte| *byte == b'x'));
             assert!(rest[len..len + padding].iter().all(|byte| *byte == 0));
-            found.push((len, padding));
+            results.push((len, padding));
             bytes = &rest[len + padding..];
         }
         assert_eq!(bytes, b"");
-        found
+        results
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Codec for Http1Codec {
     fn remaining(&self) -> Option<u64> {
         match self.framing {
             ResponseFraming::None => Some(0),
-            ResponseFraming::Length(_) => self.body.as_ref().map(BodyDecoder::left),
+            ResponseFraming::Length(_) => self.body.as_ref().map(BodyDecoder::remaining),
             ResponseFraming::Chunked | ResponseFraming::Close | ResponseFraming::Tunnel => None,
         }
     }

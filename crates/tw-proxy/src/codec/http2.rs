@@ -34,9 +34,9 @@ pub struct Http2Codec {
     /// Heads in front of the one that counts.
     interims: u32,
     /// Bytes of the body that were announced and did not come yet.
-    left: Option<u64>,
+    remaining: Option<u64>,
     /// Received content that was not taken yet.
-    held: VecDeque<Bytes>,
+    pieces: VecDeque<Bytes>,
     /// Failure behind the bytes held.
     failure: Option<UpstreamFailure>,
     stage: ResponseStage,
@@ -67,8 +67,8 @@ impl Http2Codec {
             trailers,
             stream: None,
             interims: 0,
-            left: None,
-            held: VecDeque::new(),
+            remaining: None,
+            pieces: VecDeque::new(),
             failure: None,
             stage: ResponseStage::Head,
         }
@@ -79,7 +79,7 @@ impl Http2Codec {
         answer.content_length = length(&answer.fields)?;
         let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
         if !list.ends() {
-            (self.stage, self.left) = (ResponseStage::Body, answer.content_length.filter(|_| has_body));
+            (self.stage, self.remaining) = (ResponseStage::Body, answer.content_length.filter(|_| has_body));
             return Ok(Event::Head);
         }
         if has_body && answer.content_length.is_some_and(|length| length > 0) {
@@ -89,7 +89,7 @@ impl Http2Codec {
             // As in nginx, the body is known to be empty.
             answer.content_length = Some(0);
         }
-        (self.stage, self.left) = (ResponseStage::Over, Some(0));
+        (self.stage, self.remaining) = (ResponseStage::Over, Some(0));
         Ok(Event::Head)
     }
 
@@ -128,17 +128,17 @@ impl Http2Codec {
             if size > self.head_size {
                 return Err(UpstreamFailure::Invalid("upstream sent too big header".into()));
             }
-            let known = Known::find(name);
-            if let Some(known) = known
-                && is_single(known)
-                && answer.fields.has(known)
+            let known_name = Known::find(name);
+            if let Some(known_name) = known_name
+                && is_single(known_name)
+                && answer.fields.has(known_name)
             {
-                let first = answer.fields.get_known(known).unwrap_or_default();
+                let first = answer.fields.get_known(known_name).unwrap_or_default();
                 let line = format!("{}, ignored", duplicate(name, value, first));
                 answer.warnings.push(Warning::odd(line));
                 continue;
             }
-            answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+            answer.fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Http2Codec {
         answer: &mut UpstreamResponse,
     ) -> Result<Event, UpstreamFailure> {
         self.stage = ResponseStage::Over;
-        if self.left.is_some_and(|left| left > 0) {
+        if self.remaining.is_some_and(|remaining| remaining > 0) {
             return Err(cut_short());
         }
         if let Some(trailers) = trailers {
@@ -163,8 +163,8 @@ impl Http2Codec {
 
     /// Counts content that came.
     fn count(&mut self, content: &Bytes) -> Result<(), UpstreamFailure> {
-        if let Some(left) = &mut self.left {
-            *left = left.checked_sub(content.len() as u64).ok_or_else(|| {
+        if let Some(remaining) = &mut self.remaining {
+            *remaining = remaining.checked_sub(content.len() as u64).ok_or_else(|| {
                 UpstreamFailure::Invalid(
                     "upstream sent response body larger than indicated content length".into(),
                 )
@@ -174,7 +174,7 @@ impl Http2Codec {
     }
 
     fn held_len(&self) -> usize {
-        self.held.iter().map(Bytes::len).sum()
+        self.pieces.iter().map(Bytes::len).sum()
     }
 
     /// Takes received content of up to about `max` bytes, to see if the end of the body is among it. A failure is
@@ -196,7 +196,7 @@ impl Http2Codec {
             self.end(trailers, answer)?;
         } else {
             self.count(&content)?;
-            self.held.push_back(content);
+            self.pieces.push_back(content);
         }
         Ok(Taken::Something)
     }
@@ -257,9 +257,9 @@ fn cut_short() -> UpstreamFailure {
 fn trailing(trailers: &FieldSection) -> Fields {
     let mut fields = Fields::default();
     for (name, value) in trailers.iter() {
-        let known = Known::find(name);
-        if hop::may_be_trailer(name, known) {
-            fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        let known_name = Known::find(name);
+        if hop::may_be_trailer(name, known_name) {
+            fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }
     }
     fields
@@ -282,7 +282,7 @@ impl Codec for Http2Codec {
     }
 
     fn read(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
-        if let Some(content) = self.held.pop_front() {
+        if let Some(content) = self.pieces.pop_front() {
             return Ok(Event::Body(content));
         }
         if let Some(failure) = self.failure.take() {
@@ -310,12 +310,12 @@ impl Codec for Http2Codec {
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.left.map(|left| left + self.held_len() as u64)
+        self.remaining.map(|remaining_len| remaining_len + self.held_len() as u64)
     }
 
     fn ends(&mut self, _: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
         self.look_ahead(0, answer);
-        self.stage == ResponseStage::Over && self.held.is_empty() && self.failure.is_none()
+        self.stage == ResponseStage::Over && self.pieces.is_empty() && self.failure.is_none()
     }
 
     fn whole(
@@ -327,13 +327,13 @@ impl Codec for Http2Codec {
         if self.stage != ResponseStage::Over || self.failure.is_some() {
             return Ok(None);
         }
-        let first = self.held.pop_front().unwrap_or_default();
-        if self.held.is_empty() {
+        let first = self.pieces.pop_front().unwrap_or_default();
+        if self.pieces.is_empty() {
             return Ok(Some(first));
         }
         let mut whole = Vec::with_capacity(first.len() + self.held_len());
         whole.extend_from_slice(&first);
-        self.held.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
+        self.pieces.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
         Ok(Some(whole.into()))
     }
 

@@ -64,8 +64,8 @@ impl MemcachedCodec {
             return Ok(None);
         }
         let line = std::mem::take(line);
-        let left = self.parse_line(&line, answer)?;
-        self.stage = match left {
+        let remaining = self.parse_line(&line, answer)?;
+        self.stage = match remaining {
             Some(len) => ReplyStage::Body(len),
             None => ReplyStage::Done,
         };
@@ -113,19 +113,19 @@ impl MemcachedCodec {
 
     /// Takes as much of the trailer as there is. The value is good whatever it is.
     fn trailer(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) {
-        let ReplyStage::Trailer(seen) = self.stage else { return };
-        let len = input.len().min(END.len() - seen);
-        let is_right = input[..len] == END[seen..seen + len];
+        let ReplyStage::Trailer(seen_count) = self.stage else { return };
+        let len = input.len().min(END.len() - seen_count);
+        let is_right = input[..len] == END[seen_count..seen_count + len];
         input.advance(len);
         if !is_right {
             input.clear();
             let text = "memcached sent invalid trailer";
             answer.warnings.push(Warning { level: Level::Error, text: text.into() });
         }
-        self.stage = match seen + len {
+        self.stage = match seen_count + len {
             _ if !is_right => ReplyStage::Broken,
-            seen if seen == END.len() => ReplyStage::Done,
-            seen => ReplyStage::Trailer(seen),
+            seen_count if seen_count == END.len() => ReplyStage::Done,
+            seen_count => ReplyStage::Trailer(seen_count),
         };
     }
 }
@@ -150,9 +150,9 @@ impl Codec for MemcachedCodec {
                         return Ok(event);
                     }
                 }
-                ReplyStage::Body(left) => {
-                    let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                    *left -= len as u64;
+                ReplyStage::Body(remaining) => {
+                    let len = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len());
+                    *remaining -= len as u64;
                     let piece = input.split_to(len);
                     if !self.is_head {
                         return Ok(Event::Body(piece));
@@ -172,7 +172,7 @@ impl Codec for MemcachedCodec {
 
     fn remaining(&self) -> Option<u64> {
         match self.stage {
-            ReplyStage::Body(left) if !self.is_head => Some(left),
+            ReplyStage::Body(remaining_len) if !self.is_head => Some(remaining_len),
             _ => Some(0),
         }
     }
@@ -190,10 +190,10 @@ impl Codec for MemcachedCodec {
         input: &mut Bytes,
         answer: &mut UpstreamResponse,
     ) -> Result<Option<Bytes>, UpstreamFailure> {
-        let ReplyStage::Body(left) = self.stage else {
+        let ReplyStage::Body(remaining) = self.stage else {
             return Ok((self.stage == ReplyStage::Done).then(Bytes::new));
         };
-        let len = usize::try_from(left).unwrap_or(usize::MAX);
+        let len = usize::try_from(remaining).unwrap_or(usize::MAX);
         if input.len() < len.saturating_add(END.len()) {
             return Ok(None);
         }

@@ -61,7 +61,7 @@ async fn run_check(
     let mut codec = check.of.codec(r);
     let sends_request = !matches!(check.protocol, CheckProtocol::Connect);
     let connection = if codec.is_multiplexed() && sends_request {
-        let wanted = StreamParams {
+        let params = StreamParams {
             peer,
             to: &to,
             options,
@@ -70,7 +70,7 @@ async fn run_check(
             timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
-        h2_pool::open_dedicated(&event_loop.upstreams, wanted, secured)
+        h2_pool::open_dedicated(&event_loop.upstreams, params, secured)
             .await
             .map(UpstreamConnection::from_stream)
     } else {
@@ -156,11 +156,11 @@ async fn send(
     check: &HealthCheck,
 ) -> Result<(), UpstreamFailure> {
     loop {
-        let written = connection.write_now(&bytes)?;
-        if written == bytes.len() {
+        let written_len = connection.write_now(&bytes)?;
+        if written_len == bytes.len() {
             return Ok(());
         }
-        bytes = bytes.slice(written..);
+        bytes = bytes.slice(written_len..);
         connection.writable(check.of.settings().timeouts.send).await?;
     }
 }

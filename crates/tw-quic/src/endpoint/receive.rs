@@ -65,9 +65,9 @@ impl EndpointState {
                     recorder.datagrams(Direction::Received, datagram.bytes.len(), None, datagram.ecn);
                 });
                 let is_new = {
-                    let mut known = shared.peer.borrow_mut();
-                    known.note_received(datagram.peer, datagram.bytes.len() as u64);
-                    known.is_new(datagram.peer)
+                    let mut peer_address = shared.peer.borrow_mut();
+                    peer_address.note_received(datagram.peer, datagram.bytes.len() as u64);
+                    peer_address.is_new(datagram.peer)
                 };
                 if is_new {
                     // Set before the tasks that the datagram wakes run.

@@ -120,8 +120,10 @@ impl Block {
     /// Remembers a directory for temporary files, to be made when the configuration goes live; `span` is where it is named,
     /// if it is no default.
     pub fn temp_path(&mut self, path: TempPath, span: Option<Span>) -> Arc<TempPath> {
-        if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
-            return known.clone();
+        if let Some(known_temp_path) =
+            self.temp_paths.iter().find(|known_temp_path| ***known_temp_path == path)
+        {
+            return known_temp_path.clone();
         }
         let purpose = DirectoryPurpose::Temporary;
         self.directories.push(Directory { path: path.path.clone(), purpose, span });

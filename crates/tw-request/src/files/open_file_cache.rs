@@ -79,7 +79,7 @@ impl FileTable {
         let default = (self.default.0, inactive);
         let Self { tables, hot, .. } = self;
         let mut entries: Vec<_> = tables.iter_mut().flat_map(Table::empty).collect();
-        entries.retain(|entry| matches!(entry.found, OpenResult::File(_)));
+        entries.retain(|entry| matches!(entry.result, OpenResult::File(_)));
         for entry in &entries {
             let_go(hot, entry);
         }
@@ -116,8 +116,8 @@ impl FileTable {
 
     /// Opens `path` if that needs no waiting.
     pub(super) fn open_now(&mut self, path: &CStr, by: &FileUser<'_>) -> FileLookup {
-        match self.known(path, by) {
-            CachedPath::Valid(found) => return Now::Ready(found),
+        match self.valid_entry(path, by) {
+            CachedPath::Valid(open_file) => return Now::Ready(open_file),
             CachedPath::Cold | CachedPath::Shared => return Now::Cold,
             CachedPath::Unknown => {}
         }
@@ -139,7 +139,7 @@ impl FileTable {
     }
 
     /// Entry of a path, after a check that it is still valid.
-    pub(super) fn known(&mut self, path: &CStr, by: &FileUser<'_>) -> CachedPath {
+    pub(super) fn valid_entry(&mut self, path: &CStr, by: &FileUser<'_>) -> CachedPath {
         let index = self.table(setting_of(by.cache));
         let Some(at) = self.tables[index].find(path) else { return CachedPath::Unknown };
         let now = tw_rt::clock::now();
@@ -150,7 +150,7 @@ impl FileTable {
             // A look of another turn is not believed even where its request was read long ago.
             None => entry.look.at == now && entry.look.tick > by.read,
         };
-        let file = match &entry.found {
+        let file = match &entry.result {
             OpenResult::File(file) if file.options == *by.options => file.clone(),
             OpenResult::Failed(errno) if believed => return CachedPath::Valid(Err(*errno)),
             OpenResult::Counting if !is_inactive => return CachedPath::Unknown,
@@ -196,8 +196,8 @@ impl FileTable {
             let table = &mut self.tables[index];
             let uses = 1 + table.find(path).map_or(0, |at| table.at(at).uses);
             let is_enough = cache.is_none_or(|c| uses >= c.min_uses);
-            let found = if is_enough { OpenResult::File(file.clone()) } else { OpenResult::Counting };
-            self.insert(index, path, found, uses, look);
+            let open_result = if is_enough { OpenResult::File(file.clone()) } else { OpenResult::Counting };
+            self.insert(index, path, open_result, uses, look);
         }
         file
     }
@@ -224,15 +224,22 @@ impl FileTable {
         })
     }
 
-    fn insert(&mut self, index: usize, path: &CStr, found: OpenResult, uses: u64, look: PathCheck) {
+    fn insert(&mut self, index: usize, path: &CStr, open_result: OpenResult, uses: u64, look: PathCheck) {
         if let Some(at) = self.tables[index].find(path) {
             self.remove(index, at);
         }
         let used = tw_rt::clock::now();
-        let entry =
-            PathEntry { path: path.into(), found, way: PathLinks::Unknown, look, used, uses, recent: false };
+        let entry = PathEntry {
+            path: path.into(),
+            result: open_result,
+            way: PathLinks::Unknown,
+            look,
+            used,
+            uses,
+            recent: false,
+        };
         let Self { tables, hot, .. } = self;
-        tables[index].insert(entry, |gone| let_go(hot, &gone));
+        tables[index].insert(entry, |path_entry| let_go(hot, &path_entry));
     }
 
     fn remove(&mut self, index: usize, at: usize) {
@@ -253,7 +260,7 @@ impl FileTable {
             // A file that a response still reads stays open until that response ends, so its eviction frees no
             // descriptor yet.
             closed +=
-                usize::from(matches!(&entry.found, OpenResult::File(file) if Rc::strong_count(file) == 1));
+                usize::from(matches!(&entry.result, OpenResult::File(file) if Rc::strong_count(file) == 1));
             let_go(hot, &entry);
         }
         closed > 0
@@ -269,12 +276,12 @@ impl FileTable {
             // With `open_file_cache`, a removed file counts as present for `open_file_cache_valid`, as in nginx.
             let is_cache = table.setting.is_some();
             let is_over = |entry: &PathEntry| {
-                let OpenResult::File(file) = &entry.found else { return false };
+                let OpenResult::File(file) = &entry.result else { return false };
                 file.unlock_if_changed(disk);
                 !is_cache && is_nameless(disk, file)
             };
             // Each step looks at one entry more than its share, so that the sweep notices the end of a round.
-            table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |gone| let_go(hot, &gone));
+            table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |path_entry| let_go(hot, &path_entry));
         }
         tables.retain(|table| table.setting.is_none() || table.len() > 0);
         SWEEP_ROUND / u32::try_from(steps).unwrap_or(u32::MAX)
@@ -299,7 +306,7 @@ fn is_nameless(disk: &Disk, file: &OpenFile) -> bool {
 
 /// The contents of a file go with its entry.
 fn let_go(hot: &mut ContentCache, entry: &PathEntry) {
-    if let OpenResult::File(file) = &entry.found {
+    if let OpenResult::File(file) = &entry.result {
         hot.forget(file);
     }
 }
@@ -315,9 +322,9 @@ fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut PathLinks) -> Now<Fi
         PathLinks::Plain => disk.recheck_now(path, file),
         PathLinks::Linked => disk.probe_now(path),
         PathLinks::Unknown => match disk.open_now(path, &WITHOUT_LINKS) {
-            Now::Ready(Ok(found)) => {
+            Now::Ready(Ok(found_file)) => {
                 *way = PathLinks::Plain;
-                Now::Ready(Ok(*found.meta()))
+                Now::Ready(Ok(*found_file.meta()))
             }
             Now::Ready(Err(Errno::LOOP)) => {
                 *way = PathLinks::Linked;

@@ -37,7 +37,7 @@ pub(super) struct PathCheck {
 /// Entry of a path.
 pub(super) struct PathEntry {
     pub(super) path: Rc<CStr>,
-    pub(super) found: OpenResult,
+    pub(super) result: OpenResult,
     /// Links on the way to the file.
     pub(super) way: PathLinks,
     /// The last look that found it so.
@@ -109,13 +109,13 @@ impl Table {
         now.saturating_duration_since(self.entries[at].used) > self.inactive
     }
 
-    /// Keeps an entry for a path that has none; `gone` gets those that had to make room, or the entry itself if there is
+    /// Keeps an entry for a path that has none; `on_removal` gets those that had to make room, or the entry itself if there is
     /// no room at all.
-    pub(super) fn insert(&mut self, entry: PathEntry, mut gone: impl FnMut(PathEntry)) {
+    pub(super) fn insert(&mut self, entry: PathEntry, mut on_removal: impl FnMut(PathEntry)) {
         while self.entries.len() >= self.max {
             match self.evict() {
-                Some(evicted) => gone(evicted),
-                None => return gone(entry),
+                Some(evicted) => on_removal(evicted),
+                None => return on_removal(entry),
             }
         }
         self.by_path.insert(entry.path.clone(), self.entries.len());
@@ -146,7 +146,7 @@ impl Table {
         None
     }
 
-    /// Checks the next `count` entries; `gone` gets those that were not used for long, and those that `are_over`. The
+    /// Checks the next `count` entries; `on_removal` gets those that were not used for long, and those that `are_over`. The
     /// paths of the others are looked up anew, because a directory may become a link while the file stays the same.
     /// At the end of a round, memory left from a peak is given back.
     pub(super) fn sweep(
@@ -154,7 +154,7 @@ impl Table {
         count: usize,
         now: Instant,
         are_over: impl Fn(&PathEntry) -> bool,
-        mut gone: impl FnMut(PathEntry),
+        mut on_removal: impl FnMut(PathEntry),
     ) {
         for _ in 0..count {
             if self.sweep_hand >= self.entries.len() {
@@ -163,7 +163,7 @@ impl Table {
                 return;
             }
             if self.is_inactive(self.sweep_hand, now) || are_over(&self.entries[self.sweep_hand]) {
-                gone(self.remove(self.sweep_hand));
+                on_removal(self.remove(self.sweep_hand));
             } else {
                 self.entries[self.sweep_hand].way = PathLinks::Unknown;
                 self.sweep_hand += 1;

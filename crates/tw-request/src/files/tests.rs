@@ -73,7 +73,7 @@ impl Bench {
         let mut hot = 0;
         for table in &self.files.tables {
             for entry in table.check() {
-                if let OpenResult::File(file) = &entry.found {
+                if let OpenResult::File(file) = &entry.result {
                     assert_eq!(file.content().is_some(), self.files.hot.has(file), "{:?}", entry.path);
                     hot += usize::from(file.content().is_some());
                 }
@@ -99,19 +99,19 @@ fn counters_match_the_contents() {
         let mut bench = Bench::new(5000, 10);
         let paths: Vec<_> = (0..20).map(|n| bench.put(&format!("/d/{n}"), n * 200)).collect();
         let caches = [None, Some(cache(3, Duration::from_secs(60))), Some(cache(5, Duration::ZERO))];
-        let mut held = Vec::new();
+        let mut files = Vec::new();
         for _ in 0..400 {
             let path = &paths[random(&mut seed, paths.len())];
             match random(&mut seed, 20) {
                 0 => drop(bench.sweep()),
                 1 => bench.sim.put(path, &vec![b'y'; random(&mut seed, 4000)]).unwrap(),
                 2 => drop(bench.files.made_room(Errno::MFILE)),
-                3 => held.clear(),
+                3 => files.clear(),
                 4 => bench.sim.set_faults(Faults { cold: 100, no_descriptor: 50, short: 50, ..Faults::NONE }),
                 5 => bench.sim.set_faults(Faults::NONE),
                 _ => {
                     let cache = caches[random(&mut seed, caches.len())].as_ref();
-                    held.push(bench.open(path, cache));
+                    files.push(bench.open(path, cache));
                 }
             }
             bench.check();
@@ -195,8 +195,8 @@ fn a_table_shrinks_after_a_peak() {
     for _ in 0..100 {
         bench.sweep();
     }
-    let left = bench.files.len();
-    assert!(left < 200 && full >= 3000);
+    let remaining = bench.files.len();
+    assert!(remaining < 200 && full >= 3000);
     assert!(bench.files.tables[0].capacity() <= 400, "{}", bench.files.tables[0].capacity());
     bench.check();
 }
@@ -229,13 +229,13 @@ fn cached_files_are_closed_in_steps() {
     let paths: Vec<_> = (0..600).map(|n| bench.put(&format!("/{n}"), 1)).collect();
     let files: Vec<_> = paths.iter().map(|path| Rc::downgrade(&bench.warm(path))).collect();
     let open = || files.iter().filter(|file| file.strong_count() > 0).count();
-    let held = files[0].upgrade();
+    let open_file = files[0].upgrade();
     let mut forgotten = bench.files.forget(500, Duration::ZERO);
     assert_eq!((bench.files.len(), bench.files.hot_bytes(), open()), (0, 0, 600));
     assert!(forgotten.close_some() && (300..400).contains(&open()), "{}", open());
     while forgotten.close_some() {}
     assert_eq!(open(), 1, "the one of a response");
-    drop(held);
+    drop(open_file);
     assert_eq!(open(), 0);
     // The new settings hold.
     let _ = bench.open(&paths[0], None);
@@ -292,12 +292,12 @@ fn file_check_is_shared_by_requests_read_before_it() {
             read,
             turn: CheckSharing::First,
         };
-        match bench.files.known(path, &user) {
-            CachedPath::Valid(found) => found.is_ok(),
+        match bench.files.valid_entry(path, &user) {
+            CachedPath::Valid(open_file) => open_file.is_ok(),
             CachedPath::Shared | CachedPath::Unknown | CachedPath::Cold => false,
         }
     };
-    let seen = in_a_turn(move || {
+    let seen_values = in_a_turn(move || {
         let mut bench = Bench::new(0, 10);
         let path = bench.put("/a", 1);
         let Now::Ready(Ok(file)) = bench.disk.open_now(&path, &OpenOptions::READ) else { return [false; 3] };
@@ -312,7 +312,7 @@ fn file_check_is_shared_by_requests_read_before_it() {
         bench.sim.put(&path, b"changed").unwrap();
         [fresh[0], fresh[1], is_valid(&mut bench, &path, before)]
     });
-    assert_eq!(seen, [true, false, false]);
+    assert_eq!(seen_values, [true, false, false]);
 }
 
 #[test]

@@ -21,14 +21,14 @@ impl Extensions {
 
     /// Stores `state` and replaces one of the same type.
     pub fn put<T: 'static>(&mut self, state: Rc<T>) {
-        self.own.retain(|known| !known.is::<T>());
+        self.own.retain(|object| !object.is::<T>());
         self.own.push(state);
     }
 
     /// Stores a value that is no guard: background requests, which may outlive this one, share it. A type is stored by one of
     /// the two functions.
     pub fn put_common<T: 'static>(&mut self, state: Rc<T>) {
-        self.common.retain(|known| !known.is::<T>());
+        self.common.retain(|object| !object.is::<T>());
         self.common.push(state);
     }
 

@@ -20,7 +20,7 @@ impl Parts {
 
     /// Stores `part` and replaces one of the same type.
     pub fn put<T: Send + Sync + 'static>(&mut self, part: Arc<T>) {
-        self.0.retain(|known| !known.is::<T>());
+        self.0.retain(|object| !object.is::<T>());
         self.0.push(part);
     }
 }

@@ -222,9 +222,9 @@ impl<I: BodyInput + ?Sized> IncomingBody<I> {
                 Ok(()) => {}
                 Err(_) => return Drained::No,
             }
-            let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
-            let limits = WaitLimits { timeout: left, min_rate: None };
-            if left.is_zero() || self.receive(usize::MAX, limits).await.is_err() {
+            let remaining = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+            let limits = WaitLimits { timeout: remaining, min_rate: None };
+            if remaining.is_zero() || self.receive(usize::MAX, limits).await.is_err() {
                 return Drained::No;
             }
             tw_rt::yield_now().await;

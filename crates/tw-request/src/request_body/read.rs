@@ -61,11 +61,11 @@ pub async fn read_early(r: &mut Request) -> Result<(), u16> {
     if conditions.is_empty() {
         return Ok(());
     }
-    let wanted = conditions.iter().any(|condition| condition.is_set(r));
+    let is_wanted = conditions.iter().any(|condition| condition.is_set(r));
     if r.bindings.take_eval_status() == EvalStatus::Failed {
         return Err(500);
     }
-    if wanted { Box::pin(read(r)).await } else { Ok(()) }
+    if is_wanted { Box::pin(read(r)).await } else { Ok(()) }
 }
 
 /// Reads the whole body into memory or a file. The error is the status to answer with.

@@ -156,10 +156,10 @@ async fn wait_for_first_bytes(
     transport: Transport,
     steps: Steps,
 ) -> Option<LocalFuture<'static, ()>> {
-    let left = client.left_of_head(steps.timeout);
+    let remaining = client.left_of_head(steps.timeout);
     let deadline = RefCell::new(Deadline::new());
     let first_bytes = |cx: &mut Context<'_>| transport.socket().poll_first_bytes(cx);
-    match ready_or_evicted(client.evictable(), &deadline, left, first_bytes).await {
+    match ready_or_evicted(client.evictable(), &deadline, remaining, first_bytes).await {
         Err(WaitError::Evicted) => {
             if steps.tls {
                 client.event_loop.tally.handshake_failed(HandshakeFailure::Overload);

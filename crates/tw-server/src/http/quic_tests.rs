@@ -135,9 +135,9 @@ impl Running {
         ));
         let configs = ConfigThread::start(|| {}).unwrap();
         let listen = &generation.config.process.listens[0];
-        let wanted = [(listen.address.clone(), listen.options.clone())];
+        let wanted_values = [(listen.address.clone(), listen.options.clone())];
         let mut report = |report: ListenReport| panic!("{report:?}");
-        let first = open_all(&wanted, Purpose::Serve, &mut report).unwrap().remove(0);
+        let first = open_all(&wanted_values, Purpose::Serve, &mut report).unwrap().remove(0);
         let options = listen.options.clone();
         let generation = configs.publish(generation);
         let counts = Arc::new(Counts::default());

@@ -151,9 +151,9 @@ fn locations(
         let nameless =
             std::mem::replace(&mut cx.block.nameless, !matches!(scope.kind, BlockKind::Location(_)));
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let written =
+        let heading =
             cx.block.location.clone().map(|pattern| plan::Heading { pattern, span: Some(scope.span) });
-        let inner_plan = add_plan(server.built, written, &settings, &server.settings, table, cx);
+        let inner_plan = add_plan(server.built, heading, &settings, &server.settings, table, cx);
         let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
         cx.block.location = location;
         cx.block.nameless = nameless;
@@ -215,15 +215,15 @@ fn resolve(
 
 fn add_plan(
     built: &mut LoadedHttp,
-    written: Option<plan::Heading>,
+    heading: Option<plan::Heading>,
     settings: &[Resolved],
     server: &Arc<ServerSettings>,
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> PlanId {
-    let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
+    let name = heading.as_ref().map_or_else(Box::default, |heading| name_of(&heading.pattern));
     let mut plan = Plan::new(name, server.clone(), settings_of::<Location>(settings, CORE_LOCATION));
-    plan.written = written;
+    plan.heading = heading;
     plan.prepared = cx.vars.prepared;
     plan.variable_uses = cx.vars.uses.clone();
     for (module, settings) in table.modules().iter().zip(settings) {

@@ -95,9 +95,9 @@ impl HttpBlocks {
         loader: &mut Loader<'_>,
     ) -> Result<BlockScope, ConfError> {
         let context = kind.context(outer);
-        let mut seen = Siblings::default();
+        let mut siblings = Siblings::default();
         loader.walk_scope(block, context, kind, |loader, scope, node| {
-            self.walk_node(scope, &mut seen, node, context, loader)
+            self.walk_node(scope, &mut siblings, node, context, loader)
         })
     }
 
@@ -105,7 +105,7 @@ impl HttpBlocks {
     fn walk_node(
         &mut self,
         scope: &mut BlockScope,
-        seen: &mut Siblings,
+        siblings: &mut Siblings,
         node: &Node,
         context: u32,
         loader: &mut Loader<'_>,
@@ -116,13 +116,13 @@ impl HttpBlocks {
                 BlockKind::Server
             }
             Some("upstream") => {
-                let known = scope.children.iter().filter_map(|child| child.kind.upstream());
-                BlockKind::Upstream(read_name(node, context, known, loader)?)
+                let known_names = scope.children.iter().filter_map(|child| child.kind.upstream());
+                BlockKind::Upstream(read_name(node, context, known_names, loader)?)
             }
             Some("location") => {
                 loader.check_block(node, context)?;
                 let pattern = self.pattern(node, &scope.kind, loader)?;
-                seen.add(&pattern, node)?;
+                siblings.add(&pattern, node)?;
                 BlockKind::Location(pattern)
             }
             Some("if") => {

@@ -23,7 +23,7 @@ impl Block {
 
     /// The block of this name.
     pub(super) fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, block)| block)
+        Self::ALL.into_iter().find(|(candidate, _)| *candidate == name).map(|(_, block)| block)
     }
 
     /// The block, if its servers have zones of sessions.

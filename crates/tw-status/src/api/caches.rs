@@ -117,9 +117,9 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, Ap
 
 fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), ApiError> {
     let refuse = |text: String| ApiError::new(400, "CachePurgeFormatError", text);
-    let written: PurgeBody = body::object(body, refuse)?;
-    let mode = if written.soft { Purge::Soft } else { Purge::Hard };
-    match (written.key, written.prefix, written.tag) {
+    let purge_body: PurgeBody = body::object(body, refuse)?;
+    let mode = if purge_body.soft { Purge::Soft } else { Purge::Hard };
+    match (purge_body.key, purge_body.prefix, purge_body.tag) {
         (Some(key), None, None) => Ok((PurgeScope::Key(key.into()), mode)),
         (None, Some(prefix), None) => Ok((PurgeScope::Prefix(prefix.into()), mode)),
         (None, None, Some(tag)) if is_tag(&tag) => Ok((PurgeScope::Tags(vec![tag.into()]), mode)),

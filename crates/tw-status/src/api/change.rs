@@ -63,7 +63,7 @@ const NOTE_FIELD: &str = "Tailwater-Note";
 /// Checks that the group has a server or an address of this number.
 pub(super) fn exists(group: &Group, id: u32) -> Result<(), ApiError> {
     let list = group.list();
-    let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
+    let is_server = list.servers().iter().any(|(server, _)| server.0 == id);
     if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(ApiError::NO_SERVER) }
 }
 
@@ -104,7 +104,7 @@ impl ServerChange {
             }
             Self::Change(id, change) => {
                 let list = group.list();
-                let server = list.servers().iter().find(|(known, _)| known.0 == id);
+                let server = list.servers().iter().find(|(server_id, _)| server_id.0 == id);
                 let params = match (&server, list.peer(PeerId(id))) {
                     (Some((_, server)), _) => &server.params,
                     (None, Some(peer)) => peer.params(),
@@ -155,7 +155,7 @@ impl ChangeResult {
 
     /// Remark about a change that a reload undoes; `None` if the `state` file keeps it.
     fn note(&self, list: &PeerList, group: &GroupToChange) -> Option<&'static str> {
-        let is_server = |id: u32| list.servers().iter().any(|(known, _)| known.0 == id);
+        let is_server = |id: u32| list.servers().iter().any(|(server, _)| server.0 == id);
         match *self {
             _ if group.state.is_none() => Some(NO_STATE),
             Self::Changed(id) if !is_server(id) => Some(ADDRESS_ONLY),

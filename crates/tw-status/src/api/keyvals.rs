@@ -137,10 +137,10 @@ async fn change(r: &mut Request, zone: &KeyvalZone, intent: Intent) -> Result<()
     if members.is_empty() {
         return Err(format("key required".to_owned()).into());
     }
-    let mut seen = HashSet::new();
+    let mut seen_values = HashSet::new();
     let mut changes = Vec::with_capacity(members.len());
     for (key, given) in &members {
-        if !seen.insert(key) {
+        if !seen_values.insert(key) {
             return Err(format(format!("key \"{key}\" is there twice")).into());
         }
         changes.push((key.as_bytes().into(), change_of(given, zone, intent)?));

@@ -143,7 +143,7 @@ pub(super) fn servers(list: &PeerList, block: Block) -> Vec<u8> {
 
 /// Description of one server, with a remark about its change; `None` if the group has none of this number.
 pub(super) fn server(list: &PeerList, id: u32, block: Block, note: Option<&str>) -> Option<Vec<u8>> {
-    let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
+    let find = |id: u32| list.servers().iter().find(|(server_id, _)| server_id.0 == id);
     if let Some((_, server)) = find(id) {
         return Some(json(&ServerView { note, ..ServerView::of(id, server, block) }));
     }

@@ -40,7 +40,7 @@ pub(super) fn build(
     cx: &mut Resolve<'_, Stream>,
 ) -> Result<LoadedStream, ConfError> {
     let mut loaded = LoadedStream::default();
-    preload_keys(stream.written(CORE_SSL), cx);
+    preload_keys(stream.module_settings(CORE_SSL), cx);
     let outer = resolve(stream.own, None, table, cx)?;
     // Groups come first: a server may name one that stands further down.
     let resolving = settings_of::<ServerSettings>(&outer, CORE_SERVER).resolving.clone();

@@ -48,9 +48,9 @@ pub(super) fn http(name: &str, token: &str, answer: &str, port: u16) -> Result<(
 pub(super) fn record(name: &str, answer: &str, records: Option<&Path>) -> Result<(), String> {
     let name = name.strip_prefix("*.").unwrap_or(name);
     let file = records.ok_or("there is no DNS")?.join(format!("_acme-challenge.{name}."));
-    let found = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let expected = jws::text(digest(&SHA256, answer.as_bytes()).as_ref());
-    found.lines().any(|line| line == expected).then_some(()).ok_or_else(|| format!("there is only {found}"))
+    text.lines().any(|line| line == expected).then_some(()).ok_or_else(|| format!("there is only {text}"))
 }
 
 /// RFC 8737.

@@ -68,8 +68,8 @@ fn parsed_file<T: Send + Sync + 'static, P: Protocol>(
     cx: &mut Resolve<'_, P>,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<Arc<ParsedFile<T>>, ConfError> {
-    if let Some(found) = cx.find(name) {
-        return Ok(found);
+    if let Some(file) = cx.find(name) {
+        return Ok(file);
     }
     let text = contents(word, what, cx)?;
     let shown = shown(word, cx);
@@ -78,7 +78,7 @@ fn parsed_file<T: Send + Sync + 'static, P: Protocol>(
         Ok(parsed) => Ok(ParsedFile { digest, parsed }),
         Err(error) => Err(ConfError::new(format!("cannot load {loaded} \"{shown}\": {error}")).at(word.span)),
     };
-    cx.try_keep(name, |known: &ParsedFile<T>| known.digest == digest, parse)
+    cx.try_keep(name, |known_file: &ParsedFile<T>| known_file.digest == digest, parse)
 }
 
 /// Name of the shared object that is made of a file.
@@ -122,8 +122,9 @@ pub fn identity<P: Protocol>(
         private.parsed.make_first_signature();
     }
     let name = [&b"tls identity "[..], &chain_name, b" ", &key_name].concat();
-    let is_same =
-        |known: &SharedIdentity| Arc::ptr_eq(&known.chain, &chain) && Arc::ptr_eq(&known.key, &private);
+    let is_same = |shared_identity: &SharedIdentity| {
+        Arc::ptr_eq(&shared_identity.chain, &chain) && Arc::ptr_eq(&shared_identity.key, &private)
+    };
     let messages = (shown(certificate, cx), shown(key, cx));
     let shared = cx.try_keep(&name, is_same, || {
         match Identity::new(chain.parsed.clone(), private.parsed.key()) {

@@ -110,8 +110,8 @@ impl CertificateReader {
         pool: Option<&Pool>,
     ) -> Result<Identity, String> {
         let now = tw_rt::clock::now();
-        if let Some(known) = self.cache.as_ref().and_then(|cache| cache.find(names, now)) {
-            return Ok(known);
+        if let Some(known_identity) = self.cache.as_ref().and_then(|cache| cache.find(names, now)) {
+            return Ok(known_identity);
         }
         let certificate = self.contents(&names.certificate, "certificate", account, disk).await?;
         let key = self.contents(&names.key, "certificate key", account, disk).await?;

@@ -31,7 +31,7 @@ pub fn preload_keys<'a, P: Protocol>(raws: impl Iterator<Item = &'a Raw> + Clone
         return;
     }
     let mut changed: Vec<ChangedKey> = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen_values = HashSet::new();
     for word in raws.filter_map(|raw| raw.ssl_certificate_key.get()).flatten() {
         // Variables name the keys of handshakes.
         if word.bytes.contains(&b'$') {
@@ -39,12 +39,12 @@ pub fn preload_keys<'a, P: Protocol>(raws: impl Iterator<Item = &'a Raw> + Clone
         }
         let name = certificate_file::object_name(certificate_file::KEY, word, cx);
         let is_read = cx.find::<ParsedFile<LateKey>>(&name).is_some();
-        if is_read || !seen.insert(name.clone()) {
+        if is_read || !seen_values.insert(name.clone()) {
             continue;
         }
         let Ok(text) = certificate_file::contents(word, "certificate key", cx) else { continue };
         let digest = tw_tls::digest([&text[..]]);
-        let is_same = |known: &ParsedFile<LateKey>| known.digest == digest;
+        let is_same = |file: &ParsedFile<LateKey>| file.digest == digest;
         if cx.try_keep(&name, is_same, || Err(())).is_err() {
             changed.push(ChangedKey { name, digest, text });
         }
@@ -52,7 +52,7 @@ pub fn preload_keys<'a, P: Protocol>(raws: impl Iterator<Item = &'a Raw> + Clone
     for (key, read) in changed.iter().zip(read_all(&changed)) {
         if let Some(read) = read {
             let object = || ParsedFile { digest: key.digest, parsed: LateKey::wrap(read) };
-            cx.keep(&key.name, |known: &ParsedFile<LateKey>| known.digest == key.digest, object);
+            cx.keep(&key.name, |file: &ParsedFile<LateKey>| file.digest == key.digest, object);
         }
     }
 }

@@ -178,16 +178,16 @@ pub fn renew<'a>(
     certificates: impl Iterator<Item = &'a Arc<WatchedCertificate>>,
     files: &dyn ConfFiles,
 ) -> Result<(), String> {
-    let mut known: Option<(&CertificateFiles, Identity)> = None;
+    let mut row: Option<(&CertificateFiles, Identity)> = None;
     let has_all = |pair: &CertificateFiles| pair.files().all(|name| files.exists(name));
     for watched in certificates.filter(|watched| has_all(&watched.files)) {
-        let identity = match &known {
+        let identity = match &row {
             // Several servers with the same certificate read it once.
             Some((pair, identity)) if **pair == watched.files => identity.clone(),
             _ => watched.files.read(files)?,
         };
         watched.replace(identity.clone());
-        known = Some((&watched.files, identity));
+        row = Some((&watched.files, identity));
     }
     Ok(())
 }

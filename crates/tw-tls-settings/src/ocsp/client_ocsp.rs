@@ -93,29 +93,31 @@ impl fmt::Display for RevocationStatus {
 #[derive(Debug)]
 struct StatusCache {
     max: usize,
-    known: FatalMutex<HashMap<Vec<u8>, (Status, u64)>>,
+    statuses: FatalMutex<HashMap<Vec<u8>, (Status, u64)>>,
 }
 
 impl StatusCache {
     fn find(&self, question: &[u8], now: u64) -> Option<Status> {
-        let known = self.known.lock();
-        known.get(question).filter(|(_, until)| now < *until).map(|(status, _)| *status)
+        let known_values = self.statuses.lock();
+        known_values.get(question).filter(|(_, until)| now < *until).map(|(status, _)| *status)
     }
 
     /// Adds a status. Visits all others when the cache is full: seldom, since an authority was asked before.
     fn put(&self, question: Vec<u8>, Reply { status, until }: Reply, now: u64) {
         // Without an expiry time it may not be reused.
         let Some(until) = until else { return };
-        let mut known = self.known.lock();
-        if known.len() >= self.max && !known.contains_key(&question) {
-            known.retain(|_, (_, until)| now < *until);
-            let first =
-                known.iter().min_by_key(|(_, (_, until))| *until).map(|(question, _)| question.clone());
-            if let Some(first) = first.filter(|_| known.len() >= self.max) {
-                known.remove(&first);
+        let mut known_values = self.statuses.lock();
+        if known_values.len() >= self.max && !known_values.contains_key(&question) {
+            known_values.retain(|_, (_, until)| now < *until);
+            let first = known_values
+                .iter()
+                .min_by_key(|(_, (_, until))| *until)
+                .map(|(question, _)| question.clone());
+            if let Some(first) = first.filter(|_| known_values.len() >= self.max) {
+                known_values.remove(&first);
             }
         }
-        known.insert(question, (status, until));
+        known_values.insert(question, (status, until));
     }
 }
 
@@ -139,19 +141,19 @@ pub(crate) fn parse_cache(node: &Node) -> Result<Option<OcspCache>, ConfError> {
 
 /// Resolves the directives; `None` if the check is off.
 pub(crate) fn resolve<P: Protocol>(
-    written: &ClientOcspDirectives,
+    client_ocsp_directives: &ClientOcspDirectives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Option<Arc<ClientOcsp>>, ConfError> {
-    let Some(checked) = written.checked else { return Ok(None) };
-    let responder = match &written.responder {
+    let Some(checked) = client_ocsp_directives.checked else { return Ok(None) };
+    let responder = match &client_ocsp_directives.responder {
         None => None,
         Some(word) => Some(ResponderUrl::parse(&word.lossy()).ok_or_else(|| {
             ConfError::new(format!("invalid URL prefix in OCSP responder \"{word}\"")).at(word.span)
         })?),
     };
-    let cache = written.cache.as_ref().map(|OcspCache { name, size }| {
+    let cache = client_ocsp_directives.cache.as_ref().map(|OcspCache { name, size }| {
         let key = [b"ocsp answers ", &name[..], format!(" {size}").as_bytes()].concat();
-        cx.keep(&key, |_| true, || StatusCache { max: size / ENTRY_SIZE, known: FatalMutex::default() })
+        cx.keep(&key, |_| true, || StatusCache { max: size / ENTRY_SIZE, statuses: FatalMutex::default() })
     });
     Ok(Some(Arc::new(ClientOcsp { checked, responder, cache })))
 }
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn cached_statuses_expire_and_are_evicted() {
-        let answers = StatusCache { max: 2, known: FatalMutex::default() };
+        let answers = StatusCache { max: 2, statuses: FatalMutex::default() };
         let put = |name: &[u8], until| {
             answers.put(name.to_vec(), Reply { status: Status::Good, until }, 100);
         };

@@ -144,10 +144,12 @@ impl Staple {
     /// Certificate with its response for handshakes at `now`; `None` without an unexpired response.
     fn stapled(&self, now: u64) -> Option<Arc<CertifiedKey>> {
         let response = self.slot.response.lock();
-        let response = response.as_ref().filter(|known| known.until.is_none_or(|until| now < until))?;
+        let response = response
+            .as_ref()
+            .filter(|known_response| known_response.until.is_none_or(|until| now < until))?;
         let mut stapled = self.stapled.lock();
-        let known = stapled.as_ref().filter(|(number, _)| *number == response.number);
-        if let Some((_, certified)) = known {
+        let row = stapled.as_ref().filter(|(number, _)| *number == response.number);
+        if let Some((_, certified)) = row {
             return Some(certified.clone());
         }
         let certified = self.identity.with_staple(Some(response.der.clone())).certified;
@@ -164,7 +166,7 @@ impl Staple {
         let until = reply.until.unwrap_or(u64::MAX);
         let due = until.saturating_sub(AHEAD_S).min(now + INTERVAL_MAX_S).max(now + INTERVAL_MIN_S);
         let mut response = self.slot.response.lock();
-        let number = response.as_ref().map_or(0, |known| known.number) + 1;
+        let number = response.as_ref().map_or(0, |known_response| known_response.number) + 1;
         *response = Some(Response { der, until: reply.until, number });
         self.slot.due.store(due, Relaxed);
         Ok(())
@@ -174,13 +176,13 @@ impl Staple {
 impl Stapling {
     /// Stapling of the certificate that is written at `at`. A warning says so if there is no responder for it.
     pub(crate) fn new<P: Protocol>(
-        written: &StaplingDirectives,
+        stapling_directives: &StaplingDirectives,
         source: CertificateSource,
         at: &Word,
         trusted_file: Option<&Word>,
         cx: &mut Resolve<'_, P>,
     ) -> Result<Self, ConfError> {
-        let responder = written.responder.as_ref().map(|word| word.lossy().into_owned());
+        let responder = stapling_directives.responder.as_ref().map(|word| word.lossy().into_owned());
         let others = match trusted_file {
             Some(file) => trusted(file, cx)?,
             None => Vec::new(),
@@ -191,7 +193,7 @@ impl Stapling {
             source,
             name: shown(at, cx).into(),
             responder,
-            verifies: written.verifies,
+            verifies: stapling_directives.verifies,
             others,
             slots,
             current: FatalMutex::default(),
@@ -233,7 +235,11 @@ impl Stapling {
         // No authority knows a temporary certificate.
         let Some(identity) = self.source.issued() else { return Ok(None) };
         let current = self.current.lock();
-        if current.certified.as_ref().is_some_and(|known| Arc::ptr_eq(known, &identity.certified)) {
+        if current
+            .certified
+            .as_ref()
+            .is_some_and(|certified_key| Arc::ptr_eq(certified_key, &identity.certified))
+        {
             return Ok(current.staple.clone());
         }
         drop(current);
@@ -269,7 +275,7 @@ impl Stapling {
     /// Certificate with its response at `now`; `None` if it is not the current one, or there is no unexpired response.
     pub(crate) fn stapled(&self, identity: &Identity, now: u64) -> Option<Arc<CertifiedKey>> {
         let current = self.current.lock();
-        let is_same = |known: &Arc<CertifiedKey>| Arc::ptr_eq(known, &identity.certified);
+        let is_same = |certified_key: &Arc<CertifiedKey>| Arc::ptr_eq(certified_key, &identity.certified);
         let staple = current.staple.as_ref().filter(|_| current.certified.as_ref().is_some_and(is_same))?;
         staple.stapled(now)
     }
@@ -277,10 +283,10 @@ impl Stapling {
 
 /// Content of `ssl_stapling_file`, if there is one.
 pub(crate) fn of_file<P: Protocol>(
-    written: &StaplingDirectives,
+    stapling_directives: &StaplingDirectives,
     cx: &Resolve<'_, P>,
 ) -> Result<Option<Vec<u8>>, ConfError> {
-    match written.file.as_ref().filter(|_| written.is_on) {
+    match stapling_directives.file.as_ref().filter(|_| stapling_directives.is_on) {
         Some(file) => Ok(Some(contents(file, "OCSP response", cx)?.to_vec())),
         None => Ok(None),
     }

@@ -31,17 +31,17 @@ pub async fn keep_stapled<H: StaplingHost>(
     certificates: impl Iterator<Item = (Arc<Stapling>, H)>,
     share: LoopShare,
 ) {
-    let mut known: Vec<Arc<Stapling>> = Vec::new();
+    let mut staplings: Vec<Arc<Stapling>> = Vec::new();
     let mut tasks = TaskSet::default();
     for (stapling, host) in certificates {
-        if known.iter().any(|other| other.is_same(&stapling)) {
+        if staplings.iter().any(|other| other.is_same(&stapling)) {
             continue;
         }
-        if share.has(known.len()) {
-            let subject = Subject { kind: "stapling", id: known.len() as u64 };
+        if share.has(staplings.len()) {
+            let subject = Subject { kind: "stapling", id: staplings.len() as u64 };
             tasks.spawn((), subject, follow(host, stapling.clone()));
         }
-        known.push(stapling);
+        staplings.push(stapling);
     }
     while let ((), Ok(())) = poll_fn(|cx| tasks.poll_ended(cx)).await {}
 }

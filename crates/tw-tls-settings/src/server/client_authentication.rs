@@ -67,11 +67,11 @@ impl ClientAuthentication {
 
 /// Resolves the directives: settings, and names of authorities that clients are told; `None` if clients are not asked for a certificate.
 pub(crate) fn resolve<P: Protocol>(
-    written: &Directives,
+    directives: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Option<(ClientAuthentication, Vec<DistinguishedName>)>, ConfError> {
-    let Some(verification) = written.verify_client else { return Ok(None) };
-    if verification == ClientVerification::OptionalNoCa && written.ocsp.checked.is_some() {
+    let Some(verification) = directives.verify_client else { return Ok(None) };
+    if verification == ClientVerification::OptionalNoCa && directives.ocsp.checked.is_some() {
         let message = "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"";
         return Err(ConfError::new(message));
     }
@@ -80,9 +80,9 @@ pub(crate) fn resolve<P: Protocol>(
         None => Ok(Vec::new()),
     };
     let (shown_to_clients, others) =
-        (read(&written.client_certificate)?, read(&written.trusted_certificate)?);
+        (read(&directives.client_certificate)?, read(&directives.trusted_certificate)?);
     // A server without a certificate of its own trusts no authority, as in nginx.
-    let has_own = !written.certificates.is_empty();
+    let has_own = !directives.certificates.is_empty();
     if shown_to_clients.is_empty()
         && others.is_empty()
         && verification != ClientVerification::OptionalNoCa
@@ -96,8 +96,8 @@ pub(crate) fn resolve<P: Protocol>(
         |error: TrustError| ConfError::new(format!("authorities of clients cannot be used: {error}"));
     let hints = Authorities::new(shown_to_clients.clone()).map_err(broken)?.hints();
     let authorities = Arc::new(Authorities::new([shown_to_clients, others].concat()).map_err(broken)?);
-    let crls = written.crl.as_ref().map(|word| crls(word, cx)).transpose()?;
-    let trust = Trust { authorities, crls, depth: written.verify_depth, purpose: Purpose::Client };
-    let ocsp = client_ocsp::resolve(&written.ocsp, cx)?;
+    let crls = directives.crl.as_ref().map(|word| crls(word, cx)).transpose()?;
+    let trust = Trust { authorities, crls, depth: directives.verify_depth, purpose: Purpose::Client };
+    let ocsp = client_ocsp::resolve(&directives.ocsp, cx)?;
     Ok(Some((ClientAuthentication { verification, trust: Arc::new(trust), ocsp }, hints)))
 }

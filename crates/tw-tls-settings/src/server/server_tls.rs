@@ -135,21 +135,21 @@ pub fn warm_up() {
 /// Resolves the directives, and reads the files that they name. Clients are asked for a certificate if there are `hints`, names
 /// of authorities that they are told.
 pub(crate) fn resolve<P: SecureProtocol>(
-    written: &Directives,
+    directives: &Directives,
     hints: Option<Vec<DistinguishedName>>,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<ServerTls<P::Session>>, ConfError> {
     warm_up();
-    let (mut resolver, dynamic) = certificates(written, cx)?;
-    let context = context(written, &resolver, hints.as_deref());
-    let mut prefers_own = written.prefer_server_ciphers;
-    let mut tickets = written.session_tickets;
+    let (mut resolver, dynamic) = certificates(directives, cx)?;
+    let context = context(directives, &resolver, hints.as_deref());
+    let mut prefers_own = directives.prefer_server_ciphers;
+    let mut tickets = directives.session_tickets;
     let offered = TlsParameters {
         prefix: "ssl_",
-        protocols: &written.protocols,
-        ciphers: written.ciphers.as_ref(),
-        curve: written.ecdh_curve.as_ref(),
-        commands: &written.commands,
+        protocols: &directives.protocols,
+        ciphers: directives.ciphers.as_ref(),
+        curve: directives.ecdh_curve.as_ref(),
+        commands: &directives.commands,
     };
     let settings = offered.settings(cx, |flag, switch| {
         let is_on = switch == Switch::On;
@@ -177,33 +177,33 @@ pub(crate) fn resolve<P: SecureProtocol>(
     let mut config = builder.with_cert_resolver(resolver.clone());
     config.ignore_client_order = prefers_own;
     config.max_fragment_size =
-        Some(written.buffer_size.clamp(BUFFER_SIZE_MIN, BUFFER_SIZE_MAX) + RECORD_OVERHEAD);
+        Some(directives.buffer_size.clamp(BUFFER_SIZE_MIN, BUFFER_SIZE_MAX) + RECORD_OVERHEAD);
     // DIFF(nginx): also together with `ssl_stapling`.
     config.cert_compressors =
-        if written.certificate_compression { vec![ZLIB_COMPRESSOR] } else { Vec::new() };
+        if directives.certificate_compression { vec![ZLIB_COMPRESSOR] } else { Vec::new() };
     config.cert_decompressors = Vec::new();
-    if let Some(file) = &written.key_log {
+    if let Some(file) = &directives.key_log {
         config.key_log = Arc::new(KeyLogFile::new(file, cx));
     }
-    config.session_storage = Arc::new(SessionsInContext::new(context, sessions(written, cx)));
+    config.session_storage = Arc::new(SessionsInContext::new(context, sessions(directives, cx)));
     // A ticket could be used twice, and early data be replayed with it. A session that is kept here is resumed once.
-    let has_early_data = written.early_data != EarlyData::Off && hints_are_absent;
+    let has_early_data = directives.early_data != EarlyData::Off && hints_are_absent;
     if has_early_data {
         config.max_early_data_size = EARLY_DATA_MAX;
         config.send_half_rtt_data = true;
     }
     if tickets && !has_early_data {
-        config.ticketer = Arc::new(SessionsInContext::new(context, ticket_keys::resolve(written, cx)?));
+        config.ticketer = Arc::new(SessionsInContext::new(context, ticket_keys::resolve(directives, cx)?));
     }
     // Without tickets that hold a session there are some that name one which is kept here.
-    let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
+    let is_kept = tickets || has_early_data || directives.session_cache != SessionCache::None;
     config.send_tls13_tickets = if is_kept { settings.num_tickets.unwrap_or(TICKETS) } else { 0 };
     let offering = |config: &ServerConfig, alpn: &[&[u8]]| {
         let mut config = config.clone();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
     };
-    let configs: Box<[_]> = match &written.alpn[..] {
+    let configs: Box<[_]> = match &directives.alpn[..] {
         [] => P::ALPN.iter().map(|alpn| offering(&config, alpn)).collect(),
         own => {
             let own: Vec<&[u8]> = own.iter().map(|protocol| &**protocol).collect();
@@ -226,7 +226,7 @@ pub(crate) fn resolve<P: SecureProtocol>(
 
 /// Context of sessions: a server resumes those of servers with the same certificates, or names of them, and the same authorities.
 fn context(
-    written: &Directives,
+    directives: &Directives,
     resolver: &CertificateResolver,
     hints: Option<&[DistinguishedName]>,
 ) -> SessionIdContext {
@@ -237,7 +237,7 @@ fn context(
         .filter(|candidate| !matches!(candidate.source, CertificateSource::Acme(_)));
     let own: Vec<_> = own.map(|candidate| candidate.source.identity().certified).collect();
     let leaves = own.iter().filter_map(|certified| certified.cert.first());
-    let names = written.certificates.iter().filter(|_| own.is_empty());
+    let names = directives.certificates.iter().filter(|_| own.is_empty());
     let parts = leaves.map(|leaf| &**leaf).chain(names.map(|name| &*name.bytes));
     SessionIdContext::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
 }
@@ -250,20 +250,20 @@ type Certificates<S> = (CertificateResolver, Vec<DynamicCertificate<S>>);
 
 /// Reads certificates and keys.
 fn certificates<P: SecureProtocol>(
-    written: &Directives,
+    directives: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Certificates<P::Session>, ConfError> {
-    let passwords = Arc::new(passwords(written.password_file.as_ref(), cx)?);
-    let pairs = || written.certificates.iter().zip(&written.keys);
+    let passwords = Arc::new(passwords(directives.password_file.as_ref(), cx)?);
+    let pairs = || directives.certificates.iter().zip(&directives.keys);
     let are_dynamic = pairs().any(|(certificate, key)| {
         is_dynamic(certificate, key) && !acme_certificate::is_acme(certificate, key)
     });
-    let response = stapling::of_file(&written.stapling, cx)?;
+    let response = stapling::of_file(&directives.stapling, cx)?;
     let mut candidates: Vec<(Option<Kind>, Candidate)> = Vec::new();
     let mut dynamic = Vec::new();
-    for (at, certificate) in written.certificates.iter().enumerate() {
+    for (at, certificate) in directives.certificates.iter().enumerate() {
         let fail = |message: String| Err(ConfError::new(message).at(certificate.span));
-        let Some(key) = written.keys.get(at) else {
+        let Some(key) = directives.keys.get(at) else {
             let name = shown(certificate, cx);
             return fail(format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\""));
         };
@@ -275,21 +275,21 @@ fn certificates<P: SecureProtocol>(
                         .into(),
                 );
             }
-            let cache = written.certificate_cache.clone();
+            let cache = directives.certificate_cache.clone();
             dynamic.push(DynamicCertificate::new(certificate, key, passwords.clone(), cache, cx)?);
             continue;
         }
         let (source, kind) = match current {
             Some(current) => (CertificateSource::Acme(current), None),
             None => {
-                let first_signature = match written.sign_pool {
+                let first_signature = match directives.sign_pool {
                     SignPool::Off => FirstSignature::WhenLoaded,
                     SignPool::Default | SignPool::Named(_) => FirstSignature::InHandshake,
                 };
                 let identity = identity(certificate, key, &passwords, first_signature, cx)?;
                 let kind = identity.kind;
-                let source = if written.certificate_watch {
-                    let files = CertificateFiles::of(certificate, key, written.password_file.as_ref(), cx);
+                let source = if directives.certificate_watch {
+                    let files = CertificateFiles::of(certificate, key, directives.password_file.as_ref(), cx);
                     CertificateSource::Watched(Arc::new(WatchedCertificate::new(files, identity)))
                 } else {
                     CertificateSource::Fixed(match &response {
@@ -307,10 +307,10 @@ fn certificates<P: SecureProtocol>(
                 "\"ssl_stapling_file\" cannot be used with certificate \"{name}\", which is replaced without a reload"
             ));
         }
-        let stapling = match written.stapling.is_on && response.is_none() {
+        let stapling = match directives.stapling.is_on && response.is_none() {
             true => {
-                let trusted = written.trusted_certificate.as_ref();
-                let stapling = Stapling::new(&written.stapling, source.clone(), certificate, trusted, cx)?;
+                let trusted = directives.trusted_certificate.as_ref();
+                let stapling = Stapling::new(&directives.stapling, source.clone(), certificate, trusted, cx)?;
                 Some(Arc::new(stapling)).filter(|stapling| !stapling.is_useless())
             }
             false => None,
@@ -326,12 +326,12 @@ fn certificates<P: SecureProtocol>(
 
 /// Session cache. A shared one is kept over reloads under its name, as long as size and timeout stay.
 fn sessions<P: SecureProtocol>(
-    written: &Directives,
+    directives: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Arc<dyn StoresServerSessions> {
-    let lifetime = written.session_lifetime();
-    let (name, size) = match &written.session_cache {
-        SessionCache::None if written.early_data != EarlyData::Off => {
+    let lifetime = directives.session_lifetime();
+    let (name, size) = match &directives.session_cache {
+        SessionCache::None if directives.early_data != EarlyData::Off => {
             return Arc::new(Cache::new(EARLY_SESSIONS_SIZE, lifetime, clock()));
         }
         SessionCache::None => return Arc::new(NoServerSessionStorage {}),

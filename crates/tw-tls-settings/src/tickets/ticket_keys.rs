@@ -14,22 +14,22 @@ use crate::directives::inheritance::Directives;
 
 /// Keys of session tickets: random ones that live over reloads, or those of files.
 pub(crate) fn resolve<P: Protocol>(
-    written: &Directives,
+    directives: &Directives,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<Tickets>, ConfError> {
-    let lifetime = written.session_lifetime();
+    let lifetime = directives.session_lifetime();
     // DIFF(nginx): keys that the nodes of a fleet share.
-    if let Some(word) = written.ticket_keys.iter().find(|word| names_fleet(word)) {
-        if written.ticket_keys.len() > 1 {
+    if let Some(word) = directives.ticket_keys.iter().find(|word| names_fleet(word)) {
+        if directives.ticket_keys.len() > 1 {
             let error =
                 ConfError::new("\"ssl_session_ticket_key fleet=\" is the only ticket key of a server");
             return Err(error.at(word.span));
         }
         return shared_tickets(word, lifetime, cx);
     }
-    if let [first, ..] = &written.ticket_keys[..] {
+    if let [first, ..] = &directives.ticket_keys[..] {
         let read = |word| contents(word, "session ticket key", cx);
-        let files = written.ticket_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let files = directives.ticket_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let files: Vec<&[u8]> = files.iter().map(|file| &file[..]).collect();
         let tickets = Tickets::of_files(&files, lifetime, clock());
         return tickets.map(Arc::new).map_err(|error| ConfError::new(error.to_string()).at(first.span));
@@ -51,7 +51,7 @@ fn shared_tickets<P: Protocol>(
     let secrets = fleet_secrets(word, "ticket keys", cx)?;
     // Of a fleet with other settings they are other ones.
     let key = [b"tls tickets ", word.bytes.as_ref(), format!(" {lifetime}").as_bytes()].concat();
-    let fits = |known: &Tickets| known.shares(&secrets);
+    let fits = |tickets: &Tickets| tickets.shares(&secrets);
     cx.try_keep(&key, fits, || Tickets::random(lifetime, clock()).map(|own| own.with_shared(secrets.clone())))
         .map_err(|error| ConfError::new(error.to_string()))
 }

@@ -123,7 +123,7 @@ mod tests {
         assert!(
             !lifetimes
                 .iter()
-                .any(|lifetime| export_keys().windows(4).any(|found| found == lifetime.to_be_bytes()))
+                .any(|lifetime| export_keys().windows(4).any(|window| window == lifetime.to_be_bytes()))
         );
     }
 }

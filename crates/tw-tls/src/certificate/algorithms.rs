@@ -32,7 +32,7 @@ const SIGNATURES: &[(&[u8], &str)] = &[
 /// Name of a signature algorithm, of which the content of the AlgorithmIdentifier is given.
 pub(super) fn signature_name(algorithm: &[u8]) -> Option<&'static str> {
     let id = Reader::new(algorithm).expect(OID).ok()?.content;
-    SIGNATURES.iter().find(|(known, _)| *known == id).map(|(_, name)| *name)
+    SIGNATURES.iter().find(|(candidate, _)| *candidate == id).map(|(_, name)| *name)
 }
 
 /// Kind of a key and its bits.
@@ -49,5 +49,5 @@ pub(super) fn key_name(key: &SubjectPublicKeyInfo<'_>) -> Option<String> {
         return None;
     }
     let curve = algorithm.expect(OID).ok()?.content;
-    CURVES.iter().find(|(known, _)| *known == curve).map(|(_, bits)| format!("EC{bits}"))
+    CURVES.iter().find(|(candidate, _)| *candidate == curve).map(|(_, bits)| format!("EC{bits}"))
 }

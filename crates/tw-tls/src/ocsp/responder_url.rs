@@ -64,8 +64,8 @@ mod tests {
             ("http://a/\r\nX: y", None),
         ] {
             let url = ResponderUrl::parse(text);
-            let found = url.as_ref().map(|url| (&*url.host, url.port, &*url.target));
-            assert_eq!(found, expected, "{text}");
+            let entry = url.as_ref().map(|url| (&*url.host, url.port, &*url.target));
+            assert_eq!(entry, expected, "{text}");
         }
     }
 }

@@ -155,8 +155,8 @@ fn responder_url() {
     assert_eq!(responder(leaf("example.com", &root).der()), None);
 
     let other = Authority::new("root");
-    let found = issuer_of(cert.der(), [cert.der(), other.der(), root.der()].into_iter());
-    assert_eq!(found, Some(root.der()));
+    let value = issuer_of(cert.der(), [cert.der(), other.der(), root.der()].into_iter());
+    assert_eq!(value, Some(root.der()));
     assert_eq!(issuer_of(cert.der(), [other.der()].into_iter()), None);
     assert!(Question::new(cert.der(), &[leaf("x", &root).der()]).is_none());
 }

@@ -26,7 +26,7 @@ pub fn ciphers(words: &str) -> Result<Selection<SupportedCipherSuite>, WordError
         Some(rest) => {
             list.run(DEFAULT)?;
             // The suites of the default were not named by the configuration.
-            list.wanted.clear();
+            list.selections.clear();
             rest
         }
         None => words,
@@ -71,7 +71,7 @@ pub fn default_ciphersuites() -> Vec<SupportedCipherSuite> {
 struct List {
     items: Vec<Item>,
     /// Words that have added suites to the list, with these suites.
-    wanted: Vec<SelectedSuites>,
+    selections: Vec<SelectedSuites>,
 }
 
 struct Item {
@@ -109,7 +109,7 @@ impl List {
         let suites = SUITES.iter().filter(|suite| suite.version != V::Tls13);
         Self {
             items: suites.map(|suite| Item { suite, state: ListState::Out }).collect(),
-            wanted: Vec::new(),
+            selections: Vec::new(),
         }
     }
 
@@ -154,7 +154,7 @@ impl List {
             |suite: &Suite| tests.as_ref().is_some_and(|tests| tests.iter().all(|test| test.holds(suite)));
         if verb == Verb::Add {
             let codes = SUITES.iter().filter(|suite| selects(suite)).map(|suite| suite.code).collect();
-            self.wanted.push(SelectedSuites { word: word.to_owned(), codes });
+            self.selections.push(SelectedSuites { word: word.to_owned(), codes });
         }
         let (mut taken, mut rest): (Vec<Item>, Vec<Item>) =
             std::mem::take(&mut self.items).into_iter().partition(|item| {
@@ -186,11 +186,11 @@ impl List {
     }
 
     fn finish(self) -> Result<Selection<SupportedCipherSuite>, WordError> {
-        let List { items, wanted } = self;
+        let List { items, selections: selected_suites } = self;
         let selected = || items.iter().filter(|item| item.state == ListState::In).map(|item| item.suite);
         let chosen: Vec<SupportedCipherSuite> = selected().filter_map(Suite::supported).collect();
         let mut never = Vec::new();
-        for SelectedSuites { word, codes } in wanted {
+        for SelectedSuites { word, codes } in selected_suites {
             let mut remaining = selected().filter(|suite| codes.contains(&suite.code)).peekable();
             // Suites of TLS 1.3 are offered all the same, and have to be killed elsewhere.
             let is_tls13 = named(&word).is_some_and(|suite| suite.version == V::Tls13);

@@ -120,10 +120,10 @@ fn options(value: &str) -> Result<Selection<(Flag, Switch)>, WordError> {
             Some(name) => (name, Switch::Off),
             None => (word.strip_prefix('+').unwrap_or(word), Switch::On),
         };
-        let same = |known: &str| known.eq_ignore_ascii_case(name);
-        if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| same(known)) {
+        let same = |candidate: &str| candidate.eq_ignore_ascii_case(name);
+        if let Some((_, flag)) = FLAGS.iter().find(|(candidate, _)| same(candidate)) {
             selected.chosen.push((*flag, switch));
-        } else if let Some((_, always)) = ALWAYS.iter().find(|(known, _)| same(known)) {
+        } else if let Some((_, always)) = ALWAYS.iter().find(|(candidate, _)| same(candidate)) {
             if *always != switch {
                 selected.never.push(word.to_owned());
             }

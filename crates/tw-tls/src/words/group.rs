@@ -60,9 +60,10 @@ pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
             continue;
         }
         let name = word.trim_start_matches(['?', '*']);
-        let known =
-            KNOWN.iter().find(|known| known.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
-        match known.map(|known| known.group) {
+        let named_group = KNOWN.iter().find(|named_group| {
+            named_group.names.iter().any(|candidate| candidate.eq_ignore_ascii_case(name))
+        });
+        match named_group.map(|named_group| named_group.group) {
             Some(Some(group)) => add(&mut selected.chosen, group),
             Some(None) => selected.never.push(name.to_owned()),
             None if word.starts_with(['?', '*']) && word.contains('?') => {}
@@ -75,7 +76,7 @@ pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
 /// Returns true if a key exchange by one of these groups cannot be undone by a quantum computer later.
 pub fn has_post_quantum(groups: &[Group]) -> bool {
     const POST_QUANTUM: [&dyn SupportedKxGroup; 4] = [X25519MLKEM768, SECP256R1MLKEM768, MLKEM768, MLKEM1024];
-    groups.iter().any(|group| POST_QUANTUM.iter().any(|known| known.name() == group.name()))
+    groups.iter().any(|group| POST_QUANTUM.iter().any(|candidate| candidate.name() == group.name()))
 }
 
 fn add(chosen: &mut Vec<Group>, group: Group) {

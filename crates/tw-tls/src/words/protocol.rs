@@ -45,7 +45,7 @@ const NAMES: &[(&str, Protocol)] = &[
 impl Protocol {
     /// The version of this name: `TLSv1.2`.
     pub fn named(name: &str) -> Option<Self> {
-        NAMES.iter().find(|(known, _)| *known == name).map(|(_, protocol)| *protocol)
+        NAMES.iter().find(|(candidate, _)| *candidate == name).map(|(_, protocol)| *protocol)
     }
 }
 
@@ -105,7 +105,7 @@ pub fn protocols<'a>(
         match Protocol::named(word).ok_or_else(|| WordError::Unknown(word.to_owned()))? {
             protocol if selected.chosen.contains(&protocol) => {}
             protocol @ (Protocol::Tls12 | Protocol::Tls13) => selected.chosen.push(protocol),
-            _ if selected.never.iter().any(|seen| seen == word) => {}
+            _ if selected.never.iter().any(|text| text == word) => {}
             _ => selected.never.push(word.to_owned()),
         }
     }

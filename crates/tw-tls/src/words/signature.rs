@@ -87,9 +87,10 @@ pub fn signature_algorithms(words: &str) -> Result<Selection<SignatureScheme>, W
     let mut selected = Selection { chosen: Vec::new(), never: Vec::new() };
     for word in words.split(':').map(str::trim) {
         let name = word.trim_start_matches('?');
-        let known =
-            KNOWN.iter().find(|known| known.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
-        match known.map(|known| known.scheme) {
+        let named_scheme = KNOWN.iter().find(|named_scheme| {
+            named_scheme.names.iter().any(|candidate| candidate.eq_ignore_ascii_case(name))
+        });
+        match named_scheme.map(|named_scheme| named_scheme.scheme) {
             Some(Some(scheme)) if selected.chosen.contains(&scheme) => {}
             Some(Some(scheme)) => selected.chosen.push(scheme),
             Some(None) => selected.never.push(name.to_owned()),

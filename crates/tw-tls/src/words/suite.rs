@@ -242,7 +242,12 @@ mod tests {
     fn rustls_has_no_suite_without_a_name() {
         for suite in ALL_CIPHER_SUITES {
             let ours = SUITES.iter().find(|ours| ours.code == u16::from(suite.suite())).unwrap();
-            assert_eq!(ours.supported().map(|found| found.suite()), Some(suite.suite()), "{}", ours.name);
+            assert_eq!(
+                ours.supported().map(|supported_cipher_suite| supported_cipher_suite.suite()),
+                Some(suite.suite()),
+                "{}",
+                ours.name
+            );
         }
         assert_eq!(
             SUITES.iter().filter(|suite| suite.supported().is_some()).count(),

@@ -104,7 +104,7 @@ impl AuthJwt {
             Err(TurnWait::TooLong) => {
                 return Err(try_later(r, format_args!("a token waited too long to be decrypted")));
             }
-            Err(TurnWait::Gone(gone)) => return Err(phases::client_closed(r, &gone)),
+            Err(TurnWait::Gone(client_gone)) => return Err(phases::client_closed(r, &client_gone)),
         }
         let Some(disk) = r.disk().cloned() else { return Err(Outcome::Status(500)) };
         // The turn ends with the work, not with a client that goes away.

@@ -208,8 +208,8 @@ mod tests {
             (".groups.name", None, None),
             (".sub[0]", None, None),
         ] {
-            let found = ClaimName::parse(name.as_bytes()).unwrap();
-            assert_eq!(found.find(claims, nesting), expected.as_ref(), "{name}");
+            let claim_name = ClaimName::parse(name.as_bytes()).unwrap();
+            assert_eq!(claim_name.find(claims, nesting), expected.as_ref(), "{name}");
         }
     }
 

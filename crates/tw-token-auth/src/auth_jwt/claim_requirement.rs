@@ -270,19 +270,19 @@ pub(super) struct PatternCache(FatalMutex<VecDeque<(Box<str>, Arc<CompiledPatter
 
 impl PatternCache {
     fn find(&self, pattern: &str) -> Option<Arc<CompiledPattern>> {
-        let known = self.0.lock();
-        known.iter().find(|(text, _)| **text == *pattern).map(|(_, compiled)| compiled.clone())
+        let known_values = self.0.lock();
+        known_values.iter().find(|(text, _)| **text == *pattern).map(|(_, compiled)| compiled.clone())
     }
 
     /// Keeps a pattern.
     pub(super) fn put(&self, pattern: Box<str>, compiled: CompiledPattern) {
         let compiled = Arc::new(compiled);
-        let mut known = self.0.lock();
-        known.retain(|(text, _)| *text != pattern);
-        if known.len() >= PATTERNS_KEPT {
-            known.pop_front();
+        let mut known_values = self.0.lock();
+        known_values.retain(|(text, _)| *text != pattern);
+        if known_values.len() >= PATTERNS_KEPT {
+            known_values.pop_front();
         }
-        known.push_back((pattern, compiled));
+        known_values.push_back((pattern, compiled));
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) struct RequestedKeys {
     uri: Template,
     format: KeyFormat,
     /// Last response by server, unless the URI has variables. Its lock is held for a look-up.
-    known: FatalMutex<Vec<(ServerId, KnownKeys)>>,
+    responses: FatalMutex<Vec<(ServerId, KnownKeys)>>,
 }
 
 /// Last response.
@@ -172,7 +172,7 @@ impl RawKeySource {
             Self::File(file, format) => KeySource::File(file.resolve(cx)?, format),
             Self::Request(uri, format) => {
                 let uri = cx.template(&uri)?;
-                KeySource::Request(RequestedKeys { uri, format, known: FatalMutex::default() })
+                KeySource::Request(RequestedKeys { uri, format, responses: FatalMutex::default() })
             }
         })
     }
@@ -190,7 +190,7 @@ impl KeySource {
     pub(super) fn keys_now(&self, r: &Request, files: &KeyFiles, time: Duration) -> Option<Arc<KeySet>> {
         match self {
             Self::File(file, format) => files.of(*format).content_now(r.disk()?, &file.path_below(r)),
-            Self::Request(request) => request.known(r, time),
+            Self::Request(request) => request.recent_keys(r, time),
         }
     }
 
@@ -220,22 +220,22 @@ impl KeySource {
 
 impl RequestedKeys {
     /// Keys that were received less than `time` ago.
-    fn known(&self, r: &Request, time: Duration) -> Option<Arc<KeySet>> {
+    fn recent_keys(&self, r: &Request, time: Duration) -> Option<Arc<KeySet>> {
         if time.is_zero() {
             return None;
         }
-        let known = self.last(r)?;
-        let age = tw_rt::clock::now().saturating_duration_since(known.received);
-        (age < time).then_some(known.keys)
+        let keys = self.last(r)?;
+        let age = tw_rt::clock::now().saturating_duration_since(keys.received);
+        (age < time).then_some(keys.keys)
     }
 
     fn last(&self, r: &Request) -> Option<KnownKeys> {
-        let known = self.known.lock();
-        known.iter().find(|(server, _)| *server == r.route.server).map(|(_, known)| known.clone())
+        let known_values = self.responses.lock();
+        known_values.iter().find(|(server, _)| *server == r.route.server).map(|(_, keys)| keys.clone())
     }
 
     async fn keys(&self, r: &mut Request, time: Duration) -> Result<Arc<KeySet>, KeyFailure> {
-        if let Some(keys) = self.known(r, time) {
+        if let Some(keys) = self.recent_keys(r, time) {
             return Ok(keys);
         }
         let uri = self.uri.value(r);
@@ -259,9 +259,9 @@ impl RequestedKeys {
         };
         if self.uri.constant().is_some() {
             let new = KnownKeys { body, keys: keys.clone(), received: tw_rt::clock::now() };
-            let mut known = self.known.lock();
-            known.retain(|(server, _)| *server != r.route.server);
-            known.push((r.route.server, new));
+            let mut known_values = self.responses.lock();
+            known_values.retain(|(server, _)| *server != r.route.server);
+            known_values.push((r.route.server, new));
         }
         Ok(keys)
     }

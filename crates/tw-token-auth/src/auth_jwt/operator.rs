@@ -136,7 +136,7 @@ impl Operator {
 /// Order of two numbers: exact for whole ones.
 fn compare_numbers(left: &Number, right: &Number) -> Option<Ordering> {
     match (left.as_i128(), right.as_i128()) {
-        (Some(left), Some(right)) => Some(left.cmp(&right)),
+        (Some(i128), Some(right)) => Some(i128.cmp(&right)),
         _ => left.as_f64()?.partial_cmp(&right.as_f64()?),
     }
 }

@@ -10,7 +10,7 @@ pub(super) const LEEWAY: Duration = Duration::from_secs(60);
 /// Checks that a token is of this issuer.
 pub(super) fn check_issuer(claims: &Map<String, Value>, issuer: &str) -> Result<(), String> {
     match claims.get("iss") {
-        Some(Value::String(found)) if found == issuer => Ok(()),
+        Some(Value::String(text)) if text == issuer => Ok(()),
         _ => Err("it is of another issuer".to_owned()),
     }
 }

@@ -143,7 +143,7 @@ impl Provider {
     ) -> Result<LoginRedirect, String> {
         let failed = |_| "no randomness".to_owned();
         let browser = match session::cookie(r, self.login_cookie_name.as_bytes()) {
-            Some(known) => String::from_utf8_lossy(known).into_owned(),
+            Some(name) => String::from_utf8_lossy(name).into_owned(),
             None => session::new_id().map_err(failed)?,
         };
         // Only a path is kept, so that a login never leads to another site.

@@ -40,7 +40,9 @@ pub(super) fn check<'t>(
     let claims = token.claims();
     let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let kind = token.header().get("typ").map(|kind| kind.as_str().unwrap_or_default());
-    if kind.is_some_and(|kind| !["logout+jwt", "jwt"].iter().any(|known| kind.eq_ignore_ascii_case(known))) {
+    if kind.is_some_and(|kind| {
+        !["logout+jwt", "jwt"].iter().any(|candidate| kind.eq_ignore_ascii_case(candidate))
+    }) {
         return Err("it is no logout token (\"typ\")".to_owned());
     }
     check_issuer(claims, issuer)?;
@@ -111,14 +113,14 @@ mod tests {
                 value => drop(members.insert(name.to_owned(), value.clone())),
             }
             let token = VerifiedToken::of_claims(&claims);
-            let found = check(&token, "https://i", "c", UnixTime { secs: 1000, msec: 0 });
+            let found_logout = check(&token, "https://i", "c", UnixTime { secs: 1000, msec: 0 });
             let expected = expected.map_err(str::to_owned);
-            assert_eq!(found.map(|logout| logout.name), expected, "{name} {value}");
+            assert_eq!(found_logout.map(|logout| logout.name), expected, "{name} {value}");
         }
         let mut nobody = good.clone();
         (nobody["sid"], nobody["sub"]) = (json!(""), json!(1));
         let token = VerifiedToken::of_claims(&nobody);
-        let found = check(&token, "https://i", "c", UnixTime { secs: 1000, msec: 0 });
-        assert_eq!(found, Err("it has neither \"sid\" nor \"sub\"".to_owned()));
+        let found_logout = check(&token, "https://i", "c", UnixTime { secs: 1000, msec: 0 });
+        assert_eq!(found_logout, Err("it has neither \"sid\" nor \"sub\"".to_owned()));
     }
 }

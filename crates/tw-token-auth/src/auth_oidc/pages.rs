@@ -108,7 +108,7 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
         Err(TurnWait::TooLong) => {
             return try_later(r, format_args!("OpenID provider: a login waited too long"));
         }
-        Err(TurnWait::Gone(gone)) => return phases::client_closed(r, &gone),
+        Err(TurnWait::Gone(client_gone)) => return phases::client_closed(r, &client_gone),
     }
     let destination = format!("{origin}{}", String::from_utf8_lossy(&callback.uri));
     if !provider.used.states.take(&callback.state, tw_rt::clock::now()) {

@@ -318,13 +318,13 @@ impl RawProvider {
             None => (None, REDIRECT_URI.into()),
         };
         let mut pages = vec![(redirect_uri.clone(), ProviderPage::Callback)];
-        for (written, page) in [
+        for (written_setting, page) in [
             (words.logout_uri, ProviderPage::Logout),
             (words.frontchannel_logout_uri, ProviderPage::FrontChannelLogout),
             (words.backchannel_logout_uri, ProviderPage::BackChannelLogout),
         ] {
-            let Some(path) = path(written)? else { continue };
-            if pages.iter().any(|(known, _)| *known == path) {
+            let Some(path) = path(written_setting)? else { continue };
+            if pages.iter().any(|(candidate, _)| *candidate == path) {
                 return Err(
                     node.fail(format!("two directives of \"oidc_provider\" have the path \"{path}\""))
                 );
@@ -365,7 +365,7 @@ impl RawProvider {
             discovery: Arc::default(),
             sessions: cx.keep(
                 &kept,
-                |known: &OidcSessions| known.is_in(store.as_deref()),
+                |oidc_sessions: &OidcSessions| oidc_sessions.is_in(store.as_deref()),
                 || OidcSessions::new(&name, store.clone()),
             ),
             logins: Arc::new(TurnQueue::new(LOGINS)),
@@ -385,7 +385,7 @@ impl RawProvider {
 impl Provider {
     /// Page of the provider at a path.
     pub(super) fn page(&self, path: &[u8]) -> Option<ProviderPage> {
-        self.pages.iter().find(|(known, _)| known.as_bytes() == path).map(|(_, page)| *page)
+        self.pages.iter().find(|(candidate, _)| candidate.as_bytes() == path).map(|(_, page)| *page)
     }
 
     /// The metadata, which is fetched if need be.

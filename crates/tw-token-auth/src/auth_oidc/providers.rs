@@ -26,7 +26,7 @@ impl Providers {
     pub(super) fn note(&self, server: &Arc<ServerSettings>, provider: &Arc<Provider>) {
         let server = Arc::as_ptr(server).addr();
         let mut used = self.used.lock();
-        if !used.iter().any(|(at, known)| *at == server && Arc::ptr_eq(known, provider)) {
+        if !used.iter().any(|(at, known_provider)| *at == server && Arc::ptr_eq(known_provider, provider)) {
             used.push((server, provider.clone()));
         }
     }

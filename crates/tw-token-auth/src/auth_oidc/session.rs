@@ -119,7 +119,7 @@ impl OidcSession {
     }
 
     /// Time that is left.
-    pub(super) fn left(&self, now: Instant) -> Duration {
+    pub(super) fn remaining(&self, now: Instant) -> Duration {
         self.lifetime.saturating_sub(now.saturating_duration_since(self.began))
     }
 

@@ -94,9 +94,9 @@ impl OidcSessions {
     /// Puts a session with new tokens in the place of the one that it was renewed from, unless that has ended.
     pub(super) fn replace(&self, renewed: OidcSession) {
         self.change(|state| {
-            let Some(found) = state.table.find(&renewed.key) else { return };
-            if Arc::ptr_eq(&state.table.get(found).renewal, &renewed.renewal) && self.has_pair(&renewed.key) {
-                self.take(state, found);
+            let Some(id) = state.table.find(&renewed.key) else { return };
+            if Arc::ptr_eq(&state.table.get(id).renewal, &renewed.renewal) && self.has_pair(&renewed.key) {
+                self.take(state, id);
                 // The table has room, unless the tokens have grown and no other session can be evicted.
                 let _ = self.add(state, Arc::new(renewed));
             }
@@ -107,38 +107,38 @@ impl OidcSessions {
     pub(super) fn find(&self, id: &[u8], now: Instant) -> Option<Arc<OidcSession>> {
         let key = hash_of(id);
         let mut state = self.state.lock();
-        let found = state.table.find(&key)?;
-        if state.table.get(found).left(now).is_zero() || !self.has_pair(&key) {
-            self.take(&mut state, found);
+        let record_id = state.table.find(&key)?;
+        if state.table.get(record_id).remaining(now).is_zero() || !self.has_pair(&key) {
+            self.take(&mut state, record_id);
             self.note_count(&state);
             return None;
         }
-        state.table.touch(found);
-        Some(state.table.get(found).clone())
+        state.table.touch(record_id);
+        Some(state.table.get(record_id).clone())
     }
 
     /// Returns `true` if a session has neither ended nor other tokens.
     pub(super) fn is_current(&self, session: &Arc<OidcSession>) -> bool {
         let mut state = self.state.lock();
-        let found = state.table.find(&session.key);
-        found.is_some_and(|found| Arc::ptr_eq(state.table.get(found), session))
+        let id = state.table.find(&session.key);
+        id.is_some_and(|id| Arc::ptr_eq(state.table.get(id), session))
     }
 
     /// Ends the session of an identifier, and returns it.
     pub(super) fn remove(&self, id: &[u8]) -> Option<Arc<OidcSession>> {
         self.change(|state| {
-            let found = state.table.find(&hash_of(id))?;
-            Some(self.take(state, found))
+            let record_id = state.table.find(&hash_of(id))?;
+            Some(self.take(state, record_id))
         })
     }
 
     /// Ends a session, unless it has other tokens by now.
     pub(super) fn end(&self, session: &Arc<OidcSession>) {
         self.change(|state| {
-            if let Some(found) = state.table.find(&session.key)
-                && Arc::ptr_eq(state.table.get(found), session)
+            if let Some(id) = state.table.find(&session.key)
+                && Arc::ptr_eq(state.table.get(id), session)
             {
-                self.take(state, found);
+                self.take(state, id);
             }
         });
     }
@@ -153,13 +153,13 @@ impl OidcSessions {
             let State { table, names } = &mut *state;
             let named = names.range((hash, SessionHash::default())..=(hash, [0xff; 32])).map(|(_, key)| *key);
             let is_meant = |key: &SessionHash| {
-                let found = table.find(key);
-                found.is_some_and(|found| user.is_none() || table.get(found).tokens.claim("sub") == user)
+                let id = table.find(key);
+                id.is_some_and(|id| user.is_none() || table.get(id).tokens.claim("sub") == user)
             };
             let keys: Vec<_> = named.filter(is_meant).take(END_BATCH).collect();
             for key in &keys {
-                let found = state.table.find(key);
-                found.into_iter().for_each(|found| drop(self.take(state, found)));
+                let id = state.table.find(key);
+                id.into_iter().for_each(|id| drop(self.take(state, id)));
             }
             keys.len()
         })
@@ -180,7 +180,7 @@ impl OidcSessions {
     fn add(&self, state: &mut State, session: Arc<OidcSession>) -> Result<(), NoRoom> {
         let now = tw_rt::clock::now();
         while let Some(oldest) = state.table.oldest()
-            && state.table.get(oldest).left(now).is_zero()
+            && state.table.get(oldest).remaining(now).is_zero()
         {
             self.take(state, oldest);
         }
@@ -209,9 +209,9 @@ impl OidcSessions {
     }
 
     /// Removes a session.
-    fn take(&self, state: &mut State, found: Id) -> Arc<OidcSession> {
-        let session = state.table.get(found).clone();
-        state.table.remove(found);
+    fn take(&self, state: &mut State, id: Id) -> Arc<OidcSession> {
+        let session = state.table.get(id).clone();
+        state.table.remove(id);
         for name in names(&session) {
             state.names.remove(&name);
         }
@@ -235,10 +235,10 @@ impl OidcSessions {
             "sub": session.tokens.claim("sub"),
             "sid": session.tokens.claim("sid"),
         });
-        let left = u64::try_from(session.left(now).as_millis()).unwrap_or(u64::MAX);
+        let remaining = u64::try_from(session.remaining(now).as_millis()).unwrap_or(u64::MAX);
         let pair = Pair {
             value: shown.to_string().into_bytes().into(),
-            expires: Some(unix_ms().saturating_add(left)),
+            expires: Some(unix_ms().saturating_add(remaining)),
         };
         let key = pair_key(&session.key);
         match store.change(&[(key.clone(), PairChange::Add(pair.clone()))]) {
@@ -290,15 +290,15 @@ mod tests {
         for (id, sub, sid) in [("1", "a", "x"), ("2", "a", "y"), ("3", "b", "x"), ("4", "b", "z")] {
             sessions.insert(session(id, sub, sid)).unwrap();
         }
-        let left = || ["1", "2", "3", "4"].map(|id| sessions.find(id.as_bytes(), now).is_some());
+        let remaining = || ["1", "2", "3", "4"].map(|id| sessions.find(id.as_bytes(), now).is_some());
         assert_eq!(sessions.end_named(SessionName::Session("none", None)), 0);
         assert_eq!(sessions.end_named(SessionName::User("x")), 0, "a user is no session");
         assert_eq!(sessions.end_named(SessionName::Session("x", Some("b"))), 1);
-        assert_eq!(left(), [true, true, false, true]);
+        assert_eq!(remaining(), [true, true, false, true]);
         assert_eq!(sessions.end_named(SessionName::User("a")), 2);
-        assert_eq!(left(), [false, false, false, true]);
+        assert_eq!(remaining(), [false, false, false, true]);
         assert_eq!(sessions.end_named(SessionName::Session("z", None)), 1);
-        assert_eq!((left(), sessions.count()), ([false; 4], 0));
+        assert_eq!((remaining(), sessions.count()), ([false; 4], 0));
         for id in 0..300 {
             sessions.insert(session(&format!("c{id}"), "c", "w")).unwrap();
         }

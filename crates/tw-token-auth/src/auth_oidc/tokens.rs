@@ -213,7 +213,9 @@ fn check_claims(
         return Err("it has no \"sub\" or no \"exp\"".to_owned());
     }
     match (origin, text("nonce")) {
-        (IdTokenOrigin::Login { nonce }, Some(found)) if is_same(found.as_bytes(), nonce.as_bytes()) => {
+        (IdTokenOrigin::Login { nonce }, Some(found_text))
+            if is_same(found_text.as_bytes(), nonce.as_bytes()) =>
+        {
             Ok(())
         }
         (IdTokenOrigin::Login { .. }, _) => Err("it is of another login".to_owned()),
@@ -273,8 +275,8 @@ mod tests {
             (without("exp"), Some("it has no \"sub\" or no \"exp\"")),
         ] {
             let origin = IdTokenOrigin::Login { nonce: "n" };
-            let found = check_claims(claims.as_object().unwrap(), "https://i", "c", origin);
-            assert_eq!(found.err().as_deref(), expected, "{claims}");
+            let result = check_claims(claims.as_object().unwrap(), "https://i", "c", origin);
+            assert_eq!(result.err().as_deref(), expected, "{claims}");
         }
         for (claims, expected) in [
             (good.clone(), None),
@@ -284,8 +286,8 @@ mod tests {
             (with("aud", json!("d")), Some("it is for another client")),
         ] {
             let origin = IdTokenOrigin::Renewal { claims: good.as_object().unwrap() };
-            let found = check_claims(claims.as_object().unwrap(), "https://i", "c", origin);
-            assert_eq!(found.err().as_deref(), expected, "{claims}");
+            let result = check_claims(claims.as_object().unwrap(), "https://i", "c", origin);
+            assert_eq!(result.err().as_deref(), expected, "{claims}");
         }
         let mut several = with("aud", json!(["c", "d"]));
         several["azp"] = json!("c");
@@ -299,8 +301,8 @@ mod tests {
         for (body, is_same_user) in
             [(r#"{"sub":"u","name":"x"}"#, true), (r#"{"sub":"v"}"#, false), ("{}", false), ("x", false)]
         {
-            let found = check_userinfo(body.as_bytes().to_vec(), claims.as_object().unwrap());
-            assert_eq!(found.is_ok(), is_same_user, "{body}");
+            let result = check_userinfo(body.as_bytes().to_vec(), claims.as_object().unwrap());
+            assert_eq!(result.is_ok(), is_same_user, "{body}");
         }
     }
 }

@@ -25,11 +25,11 @@ impl ClaimPath {
     /// Appends the value at this path.
     pub(crate) fn append(&self, members: &Map<String, Json>, out: &mut Vec<u8>) -> Value {
         let Some((first, rest)) = self.0.split_first() else { return Value::Missing };
-        let found = rest.iter().try_fold(members.get(&**first), |value, name| match value {
+        let found_value = rest.iter().try_fold(members.get(&**first), |value, name| match value {
             Some(Json::Object(inner)) => Some(inner.get(&**name)),
             _ => None,
         });
-        append_value(found.flatten(), out)
+        append_value(found_value.flatten(), out)
     }
 }
 

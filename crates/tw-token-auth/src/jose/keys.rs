@@ -78,12 +78,12 @@ impl KeySet {
     /// A reason for the log.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let document: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let written = match document.get("keys") {
+        let written_values = match document.get("keys") {
             Some(Value::Array(keys)) => keys.as_slice(),
             None if document.get("kty").is_some() => std::slice::from_ref(&document),
             _ => return Err("it has no list of \"keys\"".to_owned()),
         };
-        Self::of_keys(written.iter().map(Key::parse))
+        Self::of_keys(written_values.iter().map(Key::parse))
     }
 
     /// Reads an object whose members are public keys in PEM by their identifiers. Keys that cannot be used are left out, as in
@@ -96,13 +96,13 @@ impl KeySet {
         Self::of_keys(document.iter().map(|(id, pem)| Key::of_pem(id, pem)))
     }
 
-    fn of_keys(written: impl ExactSizeIterator<Item = Result<Key, String>>) -> Result<Self, String> {
-        if written.len() > KEYS_MAX {
-            return Err(format!("it has {} keys, more than {KEYS_MAX}", written.len()));
+    fn of_keys(written_keys: impl ExactSizeIterator<Item = Result<Key, String>>) -> Result<Self, String> {
+        if written_keys.len() > KEYS_MAX {
+            return Err(format!("it has {} keys, more than {KEYS_MAX}", written_keys.len()));
         }
-        let mut keys = Vec::with_capacity(written.len());
+        let mut keys = Vec::with_capacity(written_keys.len());
         let mut unusable = None;
-        for (at, key) in written.enumerate() {
+        for (at, key) in written_keys.enumerate() {
             match key {
                 Ok(key) => keys.push(key),
                 Err(why) => {

@@ -154,9 +154,9 @@ fn every_encryption_algorithm_decrypts() {
     }
     let other = keys(key_set(&[16, 24, 32, 48, 64].map(|size| TokenKey::symmetric("k", vec![8; size]))));
     for (token, own) in &tokens {
-        let found = checked(token, TokenKind::Encrypted, own).unwrap();
-        assert_eq!(Value::from(found.claims().clone()), claims, "{token}");
-        assert_eq!(found.payload(), Some(claims.to_string().as_bytes()));
+        let verified_token = checked(token, TokenKind::Encrypted, own).unwrap();
+        assert_eq!(Value::from(verified_token.claims().clone()), claims, "{token}");
+        assert_eq!(verified_token.payload(), Some(claims.to_string().as_bytes()));
         assert!(checked(token, TokenKind::Encrypted, &other).is_err());
         // Every part of the token is authenticated.
         let parts: Vec<&str> = token.split('.').collect();
@@ -205,8 +205,11 @@ fn nested_token_is_decrypted_and_verified() {
     let own = keys(key_set([&outer, &inner]));
     let signed = inner.sign("EdDSA", &json!({ "sub": "a" }));
     let nested = |content: &str| outer.encrypt("dir", "A256GCM", &json!({ "cty": "JWT" }), content);
-    let found = checked(&nested(&signed), TokenKind::Nested, &own).unwrap();
-    assert_eq!((&found.claims()["sub"], found.payload()), (&json!("a"), Some(signed.as_bytes())));
+    let verified_token = checked(&nested(&signed), TokenKind::Nested, &own).unwrap();
+    assert_eq!(
+        (&verified_token.claims()["sub"], verified_token.payload()),
+        (&json!("a"), Some(signed.as_bytes()))
+    );
     let forged = TokenKey::ed25519("i").sign("EdDSA", &json!({ "sub": "b" }));
     assert_eq!(checked(&nested(&forged), TokenKind::Nested, &own).unwrap_err(), TokenError::WrongSignature);
     // Invalid: unsigned claims, and three nested tokens.
@@ -237,8 +240,8 @@ fn key_is_chosen_by_identifier_use_and_algorithm() {
         ("key_ops", json!(["sign"]), Err(TokenError::NoKey(None))),
         ("key_ops", json!([]), Err(TokenError::NoKey(None))),
     ] {
-        let found = verified(&token, &with(name, value.clone())).map(drop);
-        assert_eq!(found, expected, "{name} {value}");
+        let result = verified(&token, &with(name, value.clone())).map(drop);
+        assert_eq!(result, expected, "{name} {value}");
     }
     let unnamed = TokenKey::symmetric("", "one").sign("HS256", &json!({}));
     assert_eq!(verified(&unnamed, &with("use", json!("sig"))), Ok(json!({})));
@@ -408,9 +411,9 @@ fn changed_bytes_are_harmless() {
                 continue;
             }
             UnverifiedToken::parse(&text);
-            let found = Token::parse(&text, kind, SignatureCheck::On)
+            let verified_token = Token::parse(&text, kind, SignatureCheck::On)
                 .and_then(|token| token.verify([&own].into_iter()));
-            assert!(found.is_err(), "{}", String::from_utf8_lossy(&text));
+            assert!(verified_token.is_err(), "{}", String::from_utf8_lossy(&text));
         }
     }
     for _ in 0..20_000 {

@@ -64,8 +64,8 @@ fn texts_stay_on_their_peers_below_the_bound() {
     // With one request at a time, the peer of a text is always within the bound.
     for key in 0..1000 {
         let expected = select(&plain, key);
-        let found = select(&group, key);
-        assert_eq!(number(&found), number(&expected), "{key}");
+        let found_lease = select(&group, key);
+        assert_eq!(number(&found_lease), number(&expected), "{key}");
     }
     // With all texts under way, most are on the peers of the plain ring.
     let expected: Vec<_> = (0..2000).map(|key| number(&select(&plain, key))).collect();

@@ -106,9 +106,9 @@ fn srv_records_bring_names_weights_and_backups() {
     let records = [record("10.0.0.1:81", "a.test", 3, true), record("10.0.0.2:82", "b.test", 0, false)];
     assert_eq!(group.resolved(dns, &records), Ok(true));
     let list = group.list();
-    let seen: Vec<_> =
+    let seen_values: Vec<_> =
         list.peers().map(|peer| (&**peer.name(), peer.params().weight, peer.params().backup)).collect();
-    assert_eq!(seen, [("b.test", 1, false), ("a.test", 3, true)]);
+    assert_eq!(seen_values, [("b.test", 1, false), ("a.test", 3, true)]);
     let records = [record("10.0.0.1:81", "a.test", 4, true), record("10.0.0.2:82", "b.test", 0, false)];
     assert_eq!(group.resolved(dns, &records), Ok(true));
     assert_eq!(group.list().peer(PeerId(1)).unwrap().params().weight, 4);

@@ -35,12 +35,12 @@ fn tries_are_limited_by_live_peers_and_configuration() {
         let group = group(BalanceMethod::RoundRobin, servers());
         let mut selection = group.start_selection(BalanceKey::None, None, max);
         let mut rng = Rng::seeded(1);
-        let mut left = Vec::new();
-        while left.last() != Some(&0) {
+        let mut rest = Vec::new();
+        while rest.last() != Some(&0) {
             group.select(&mut selection, 0, &mut rng).unwrap().done(PeerOutcome::Failed, 0);
-            left.push(selection.tries_left());
+            rest.push(selection.tries_left());
         }
-        assert_eq!(left, expected, "{max}");
+        assert_eq!(rest, expected, "{max}");
     }
 }
 
@@ -196,17 +196,17 @@ fn failed_selection_starts_over_with_all_peers() {
         let key = || BalanceKey::Text(b"text".to_vec());
         let (mut fresh, mut rng) = new_selection(&group, key());
         let first = number(&group.select(&mut fresh, 0, &mut rng).unwrap());
-        let mut held: Vec<_> =
+        let mut leases: Vec<_> =
             (0..3).map(|_| group.select(&mut new_selection(&group, key()).0, 0, &mut rng).unwrap()).collect();
         let (mut waiting, _) = new_selection(&group, key());
         for _ in 0..50 {
             assert_eq!(group.select(&mut waiting, 0, &mut rng).unwrap_err(), NoPeer);
         }
-        held.clear();
-        let found = number(&group.select(&mut waiting, 0, &mut rng).unwrap());
-        assert_ne!(found, 3, "{method:?}: a primary is free");
+        leases.clear();
+        let value = number(&group.select(&mut waiting, 0, &mut rng).unwrap());
+        assert_ne!(value, 3, "{method:?}: a primary is free");
         if method.key_kind() == KeyKind::Text {
-            assert_eq!(found, first, "{method:?}");
+            assert_eq!(value, first, "{method:?}");
         }
     }
 }

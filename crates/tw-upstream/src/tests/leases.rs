@@ -24,22 +24,22 @@ impl Wake for Unpark {
 fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
     let mut rng = Rng::seeded(seed);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut held: Vec<Lease> = Vec::new();
+    let mut leases: Vec<Lease> = Vec::new();
     for _ in 0..3000 {
         let mut selection =
             group.start_selection(BalanceKey::Text(rng.next().to_le_bytes().to_vec()), None, 0);
-        let mut found = group.select(&mut selection, clock.fetch_add(1, SeqCst), &mut rng);
+        let mut found_lease = group.select(&mut selection, clock.fetch_add(1, SeqCst), &mut rng);
         // A thread without a lease waits until another thread gives one back.
-        if found.is_err() && held.is_empty() {
-            found = wait(group, &mut selection, clock, &mut rng, &waker);
+        if found_lease.is_err() && leases.is_empty() {
+            found_lease = wait(group, &mut selection, clock, &mut rng, &waker);
         }
-        if let Ok(lease) = found {
+        if let Ok(lease) = found_lease {
             let now = counts[usize::from(number(&lease)) - 1].fetch_add(1, SeqCst) + 1;
             assert!(now <= MAX_CONNS, "{now}");
-            held.push(lease);
+            leases.push(lease);
         }
-        while held.len() > rng.below(3) as usize {
-            let lease = held.swap_remove(rng.below(held.len() as u64) as usize);
+        while leases.len() > rng.below(3) as usize {
+            let lease = leases.swap_remove(rng.below(leases.len() as u64) as usize);
             counts[usize::from(number(&lease)) - 1].fetch_sub(1, SeqCst);
             let now = clock.fetch_add(1, SeqCst);
             let outcomes = [PeerOutcome::Failed, PeerOutcome::Next, PeerOutcome::Success];
@@ -51,7 +51,7 @@ fn work(group: &Group, seed: u64, clock: &AtomicU64, counts: &[AtomicU32]) {
             }
         }
     }
-    held.iter().for_each(|lease| {
+    leases.iter().for_each(|lease| {
         counts[usize::from(number(lease)) - 1].fetch_sub(1, SeqCst);
     });
 }
@@ -67,9 +67,9 @@ fn wait(
     // Some requests leave the queue, woken or not.
     let leaves = rng.below(4) == 0;
     loop {
-        let found = group.select(selection, clock.fetch_add(1, SeqCst), rng);
-        if found.is_ok() || leaves {
-            return found;
+        let lease = group.select(selection, clock.fetch_add(1, SeqCst), rng);
+        if lease.is_ok() || leaves {
+            return lease;
         }
         while waiting.poll_woken(&mut Context::from_waker(waker)).is_pending() {
             thread::park();

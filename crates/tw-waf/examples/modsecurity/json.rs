@@ -18,7 +18,7 @@ impl Json {
     /// Value with this name in an object.
     pub(crate) fn get(&self, name: &str) -> Option<&Json> {
         let Self::Object(pairs) = self else { return None };
-        pairs.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value)
+        pairs.iter().rev().find(|(candidate, _)| candidate == name).map(|(_, value)| value)
     }
 
     /// Text with this name, or an empty one. Numbers are texts, too, and lists are joined.

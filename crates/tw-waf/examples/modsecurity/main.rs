@@ -80,11 +80,11 @@ fn main() {
     let mut tally = Tally::default();
     for path in files(&root.join("test-cases/regression")) {
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if shown.as_ref().is_some_and(|(wanted, _)| *wanted != file) {
+        if shown.as_ref().is_some_and(|(wanted_name, _)| *wanted_name != file) {
             continue;
         }
         for (number, value) in read(&path).list().iter().enumerate() {
-            let is_shown = shown.as_ref().is_some_and(|(_, wanted)| *wanted == number);
+            let is_shown = shown.as_ref().is_some_and(|(_, wanted_number)| *wanted_number == number);
             let outcome = case::run(value, root, &file, is_shown);
             let name = format!("{file}:{number} {}", value.text("title"));
             tally.add(&name, outcome, is_verbose || is_shown);

@@ -317,8 +317,11 @@ fn head_line(part: &mut Part, line: &[u8], oddities: &mut Oddities) -> Result<()
     if !name.iter().all(u8::is_ascii_graphic) {
         return invalid("contains invalid character");
     }
-    let is_same = |known: &Vec<u8>| {
-        known.split(|byte| *byte == b':').next().is_some_and(|known| known.eq_ignore_ascii_case(name))
+    let is_same = |candidate: &Vec<u8>| {
+        candidate
+            .split(|byte| *byte == b':')
+            .next()
+            .is_some_and(|candidate| candidate.eq_ignore_ascii_case(name))
     };
     if part.head.iter().any(is_same) {
         return invalid("duplicate");

@@ -45,8 +45,8 @@ impl Transaction {
                 [&name, &value].map(|text| String::from_utf8_lossy(text).into_owned());
             self.note(format_args!("Setting environment variable: {shown_name} to {shown_value}"));
         }
-        if let Some((_, known)) = self.environment.iter_mut().find(|(known, _)| *known == name) {
-            *known = value;
+        if let Some((_, candidate)) = self.environment.iter_mut().find(|(candidate, _)| *candidate == name) {
+            *candidate = value;
         } else if self.environment.len() < COMPUTED_MAX {
             self.environment.push((name, value));
         }
@@ -99,9 +99,13 @@ impl Transaction {
     }
 
     pub(super) fn key(&self, variable: Variable) -> Option<Vec<u8>> {
-        let known = self.collections.iter().find(|(known, _)| *known == variable).map(|(_, key)| key.clone());
+        let candidate = self
+            .collections
+            .iter()
+            .find(|(known_variable, _)| *known_variable == variable)
+            .map(|(_, key)| key.clone());
         // There is one global collection, whether it was initialized or not.
-        known.or_else(|| (variable == Variable::Global).then(Vec::new))
+        candidate.or_else(|| (variable == Variable::Global).then(Vec::new))
     }
 
     fn set_kept(&mut self, variable: Variable, name: &[u8], change: &Change) {
@@ -126,7 +130,7 @@ impl Transaction {
             let values = self.store.values(variable, &key, self.time);
             let value = values
                 .into_iter()
-                .find(|(known, _)| known.eq_ignore_ascii_case(name))
+                .find(|(candidate, _)| candidate.eq_ignore_ascii_case(name))
                 .map(|(_, value)| value);
             self.note_stored(variable.name(), name, value.as_deref());
         }
@@ -146,7 +150,7 @@ impl Transaction {
                 match effect {
                     Effect::InitCollection(variable, key) => {
                         let key = self.expand(key);
-                        self.collections.retain(|(known, _)| known != variable);
+                        self.collections.retain(|(known_variable, _)| known_variable != variable);
                         match variable {
                             Variable::Session => drop(self.values.set(Variable::SessionId, &key)),
                             Variable::User => drop(self.values.set(Variable::UserId, &key)),

@@ -182,8 +182,8 @@ impl Transaction {
                 trace.target(candidate.variable, self.values.get(candidate.item.name), transformed);
             }
             let mut captured = Captured::new();
-            let wanted = rule.actions.capture.then_some(&mut captured);
-            if test.operator.matches(transformed, parameter, wanted) != test.is_negated {
+            let wanted_values = rule.actions.capture.then_some(&mut captured);
+            if test.operator.matches(transformed, parameter, wanted_values) != test.is_negated {
                 let value = Matched {
                     variable: candidate.variable,
                     name: self.values.get(candidate.item.name).to_vec(),
@@ -414,8 +414,8 @@ impl Transaction {
                     let head = self.rules.rules.get(number as usize);
                     let Some(rule) = head.and_then(|head| head.chain().nth(link as usize)) else { return };
                     let values = self.volatile(variable, rule);
-                    let found = values.into_iter().find(|(name, _)| target.selector.selects(name));
-                    out.extend(found.map(|(_, value)| value).unwrap_or_default());
+                    let entry = values.into_iter().find(|(name, _)| target.selector.selects(name));
+                    out.extend(entry.map(|(_, value)| value).unwrap_or_default());
                 }
                 variable => {
                     let selected = |item: &&Item| target.selector.selects(self.values.get(item.name));

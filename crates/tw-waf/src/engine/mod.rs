@@ -140,7 +140,7 @@ pub struct Transaction {
     pending: Vec<Pending>,
     /// Next step of the phase that was interrupted.
     next_step: Option<NextStep>,
-    found: Vec<u32>,
+    rule_numbers: Vec<u32>,
     statuses: (u16, u64),
     /// Lines about every comparison, if somebody reads them.
     trace: Option<Box<Trace>>,
@@ -198,7 +198,7 @@ impl Transaction {
             transformer: Transformer::default(),
             pending: Vec::new(),
             next_step: None,
-            found: Vec::new(),
+            rule_numbers: Vec::new(),
             statuses: (0, 0),
             trace: None,
         }

@@ -155,29 +155,29 @@ impl Transaction {
     ) -> Result<(), NextStep> {
         let Some(of_phase) = rules.phases.get(usize::from(phase) - 1) else { return Ok(()) };
         let filter = &of_phase.filter;
-        let wanted = filter.all_variables();
-        for variable in (first..VARIABLE_COUNT as u8).filter(|variable| wanted & 1 << variable != 0) {
+        let wanted_number = filter.all_variables();
+        for variable in (first..VARIABLE_COUNT as u8).filter(|variable| wanted_number & 1 << variable != 0) {
             let begin = if variable == first { std::mem::take(&mut first_item) } else { 0 };
             let Some(kind) = Variable::at(variable) else { continue };
             for (at, item) in (0u32..).zip(self.values.list(kind)).skip(begin) {
                 let value = self.values.get(item.value);
                 let remembered = memo.get(phase, value);
                 let is_new = remembered.is_none();
-                let found: &[u32] = match remembered {
-                    Some(known) => known,
+                let results: &[u32] = match remembered {
+                    Some(known_values) => known_values,
                     None => {
                         if limit.is_limited() && value.len() > STEP_VALUE_MAX {
                             return Err(NextStep::Find { variable, item: at as usize });
                         }
-                        self.found.clear();
-                        filter.find(value, &mut self.scratch, &mut self.found);
-                        memo.put(phase, value, &self.found);
-                        &self.found
+                        self.rule_numbers.clear();
+                        filter.find(value, &mut self.scratch, &mut self.rule_numbers);
+                        memo.put(phase, value, &self.rule_numbers);
+                        &self.rule_numbers
                     }
                 };
                 let applies = |rule: &&u32| filter.variables(**rule as usize) & kind.bit() != 0;
                 let pending =
-                    found.iter().filter(applies).map(|rule| Pending { rule: *rule, variable, item: at });
+                    results.iter().filter(applies).map(|rule| Pending { rule: *rule, variable, item: at });
                 self.pending.extend(pending);
                 if is_new && limit.is_over() {
                     return Err(NextStep::Find { variable, item: at as usize + 1 });
@@ -202,10 +202,10 @@ impl Transaction {
         let mut position = begin;
         while let Some(number) = of_phase.rules.get(position) {
             let here = position as u32;
-            let before = rest.iter().take_while(|known| known.rule < here).count();
+            let before = rest.iter().take_while(|known_pending| known_pending.rule < here).count();
             rest = rest.get(before..).unwrap_or_default();
             let is_filtered = of_phase.filter.variables(position) != 0 && self.trace.is_none();
-            let count = rest.iter().take_while(|known| known.rule == here).count();
+            let count = rest.iter().take_while(|known_pending| known_pending.rule == here).count();
             let values = rest.get(..count).filter(|_| is_filtered);
             if is_filtered && count == 0 {
                 position += 1;

@@ -196,12 +196,15 @@ impl Values {
 
     /// Value of `TX` with a name that no rule spells out.
     pub(super) fn computed(&self, name: &[u8]) -> Option<&TxValue> {
-        self.computed.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.computed
+            .iter()
+            .find(|(candidate, _)| candidate.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     /// Stores such a value.
     pub(super) fn set_computed(&mut self, name: &[u8], value: Option<TxValue>) {
-        let place = self.computed.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
+        let place = self.computed.iter().position(|(candidate, _)| candidate.eq_ignore_ascii_case(name));
         match (place, value) {
             (Some(at), Some(value)) => {
                 if let Some((_, place)) = self.computed.get_mut(at) {

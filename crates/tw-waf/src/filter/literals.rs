@@ -272,10 +272,10 @@ mod tests {
         ];
         for (pattern, expected) in cases {
             let (_, hir) = pattern::compile(pattern.as_bytes()).unwrap();
-            let found = Condition::of_regex(&hir).literals;
+            let results = Condition::of_regex(&hir).literals;
             let expected =
                 expected.map(|list| list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
-            assert_eq!(found, expected, "{pattern}");
+            assert_eq!(results, expected, "{pattern}");
         }
     }
 }

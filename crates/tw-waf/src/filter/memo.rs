@@ -77,7 +77,7 @@ impl Memo {
             && remembered.phase == phase
             && *remembered.value == *value
         {
-            remembered.rules.retain(|known| *known != rule);
+            remembered.rules.retain(|candidate| *candidate != rule);
         }
     }
 }

@@ -139,7 +139,7 @@ impl Filter {
     }
 
     /// Adds the positions of the rules that can match `value`, in order.
-    pub(crate) fn find(&self, value: &[u8], scratch: &mut Scratch, found: &mut Vec<u32>) {
+    pub(crate) fn find(&self, value: &[u8], scratch: &mut Scratch, results: &mut Vec<u32>) {
         self.transform(value, scratch);
         scratch.passed.clear();
         scratch.passed.resize(self.entries.len(), false);
@@ -152,32 +152,32 @@ impl Filter {
             let bytes = Bytes::of(text);
             let mut check = |entry: &u32| {
                 let Some(passed) = passed.get_mut(*entry as usize).filter(|passed| !**passed) else { return };
-                let Some(known) = self.entries.get(*entry as usize) else { return };
-                let of_node = value_of.get(usize::from(known.node)).copied();
+                let Some(known_entry) = self.entries.get(*entry as usize) else { return };
+                let of_node = value_of.get(usize::from(known_entry.node)).copied();
                 *passed = of_node == Some(number)
-                    && text.len() >= known.length_min
-                    && known.sets.iter().all(|set| set.meets(&bytes));
+                    && text.len() >= known_entry.length_min
+                    && known_entry.sets.iter().all(|set| set.meets(&bytes));
             };
             self.free.iter().for_each(&mut check);
             if let Some(searcher) = &self.searcher {
-                for found in searcher.find_overlapping_iter(text) {
+                for match_ in searcher.find_overlapping_iter(text) {
                     self.entries_of
-                        .get(found.pattern().as_usize())
+                        .get(match_.pattern().as_usize())
                         .into_iter()
                         .flatten()
                         .for_each(&mut check);
                 }
             }
         }
-        let begin = found.len();
-        found.extend(
+        let begin = results.len();
+        results.extend(
             self.entries
                 .iter()
                 .zip(passed.iter())
                 .filter(|(_, passed)| **passed)
                 .map(|(entry, _)| entry.rule),
         );
-        if let Some(new) = found.get_mut(begin..) {
+        if let Some(new) = results.get_mut(begin..) {
             new.sort_unstable();
         }
     }
@@ -197,17 +197,19 @@ impl Filter {
             let number = match node.transformation.apply(input, buffer) {
                 Transformed::Same => parent,
                 Transformed::Changed if buffer == value => 0,
-                Transformed::Changed => match values.iter().take(count).position(|known| known == buffer) {
-                    Some(at) => at as u16 + 1,
-                    None => {
-                        match values.get_mut(count) {
-                            Some(place) => std::mem::swap(place, buffer),
-                            None => values.push(std::mem::take(buffer)),
+                Transformed::Changed => {
+                    match values.iter().take(count).position(|candidate| candidate == buffer) {
+                        Some(at) => at as u16 + 1,
+                        None => {
+                            match values.get_mut(count) {
+                                Some(place) => std::mem::swap(place, buffer),
+                                None => values.push(std::mem::take(buffer)),
+                            }
+                            count += 1;
+                            count as u16
                         }
-                        count += 1;
-                        count as u16
                     }
-                },
+                }
             };
             value_of.push(number);
         }

@@ -153,8 +153,8 @@ impl Test {
     /// Name of the operator as log lines show it: with capital letters, and without its negation.
     pub(crate) fn operator_name(&self) -> String {
         let (name, _) = &self.shown;
-        if let Some(known) = SHOWN_NAMES.iter().find(|known| known.eq_ignore_ascii_case(name)) {
-            return (*known).to_owned();
+        if let Some(candidate) = SHOWN_NAMES.iter().find(|candidate| candidate.eq_ignore_ascii_case(name)) {
+            return (*candidate).to_owned();
         }
         let (first, rest) = name.split_at_checked(1).unwrap_or(("", name));
         format!("{}{rest}", first.to_ascii_uppercase())
@@ -271,7 +271,7 @@ impl Operator {
                 is_injection
             }
             Self::Verified(regex, is_valid) => {
-                let matches = regex.find_iter(value).filter_map(|found| value.get(found.range()));
+                let matches = regex.find_iter(value).filter_map(|match_| value.get(match_.range()));
                 let number = matches.into_iter().find(|number| is_valid(number));
                 if let (Some(captured), Some(number)) = (captured, number) {
                     captured.push(number.into());

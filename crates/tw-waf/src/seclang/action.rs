@@ -397,8 +397,8 @@ fn phase(value: &[u8]) -> Result<u8, String> {
 
 fn severity(value: &[u8]) -> Result<u8, String> {
     let name = String::from_utf8_lossy(value);
-    let known = SEVERITIES.iter().position(|known| known.eq_ignore_ascii_case(&name));
-    match known.or_else(|| name.parse().ok()) {
+    let candidate = SEVERITIES.iter().position(|candidate| candidate.eq_ignore_ascii_case(&name));
+    match candidate.or_else(|| name.parse().ok()) {
         Some(severity @ 0..=7) => Ok(severity as u8),
         _ => Err(format!("invalid severity \"{name}\"")),
     }

@@ -283,7 +283,7 @@ impl Settings {
     pub fn checks_response_type(&self, media_type: &[u8]) -> bool {
         let end = media_type.iter().position(|byte| matches!(byte, b';' | b' ')).unwrap_or(media_type.len());
         let media_type = media_type.get(..end).unwrap_or_default();
-        self.response_mime_types.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(media_type))
+        self.response_mime_types.iter().any(|candidate| candidate.as_bytes().eq_ignore_ascii_case(media_type))
     }
 }
 

@@ -45,7 +45,7 @@ fn entity(text: &[u8]) -> Option<(u8, usize)> {
     } else {
         let count = text.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
         let name = text.get(..count)?;
-        let (_, byte) = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        let (_, byte) = NAMES.iter().find(|(candidate, _)| candidate.eq_ignore_ascii_case(name))?;
         (*byte, count)
     };
     let has_end = text.get(length) == Some(&b';');

@@ -70,7 +70,7 @@ const fn of(name: &'static str, apply: Apply) -> Transformation {
 impl Transformation {
     /// The transformation with this name.
     pub(crate) fn find(name: &str) -> Option<Self> {
-        ALL.iter().find(|known| known.name.eq_ignore_ascii_case(name)).copied()
+        ALL.iter().find(|transformation| transformation.name.eq_ignore_ascii_case(name)).copied()
     }
 
     /// Applies it: the result replaces the contents of `out`.

@@ -161,11 +161,11 @@ pub(super) fn remove_comments(value: &[u8], out: &mut Vec<u8>) -> Transformed {
                 continue;
             }
         };
-        let found = end.and_then(|end| memchr::memmem::find(after, end).map(|at| at + end.len()));
-        if end.is_some() && found.is_none() {
+        let position = end.and_then(|end| memchr::memmem::find(after, end).map(|at| at + end.len()));
+        if end.is_some() && position.is_none() {
             out.push(b' ');
         }
-        rest = found.and_then(|at| after.get(at..)).unwrap_or_default();
+        rest = position.and_then(|at| after.get(at..)).unwrap_or_default();
     }
     compared(value, out)
 }

@@ -23,17 +23,17 @@ pub(crate) enum DestinationError {
 pub(crate) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, DestinationError> {
     let target = if value.first() == Some(&b'/') { value } else { local_part(value, scheme, host)? };
     let end = target.iter().position(|b| *b == b'?').unwrap_or(target.len());
-    let written = &target[..end];
-    let mut decoded = Vec::with_capacity(written.len());
-    unescape(written, Unescape::All, &mut decoded);
-    if is_unsafe(written) {
+    let text = &target[..end];
+    let mut decoded = Vec::with_capacity(text.len());
+    unescape(text, Unescape::All, &mut decoded);
+    if is_unsafe(text) {
         return Err(DestinationError::Unsafe(target.to_vec()));
     }
     if is_unsafe(&decoded) {
         return Err(DestinationError::Unsafe(decoded));
     }
     let mut path = Vec::new();
-    target::normalize(written, true, &mut path).map_err(|_| DestinationError::Invalid)?;
+    target::normalize(text, true, &mut path).map_err(|_| DestinationError::Invalid)?;
     match path.first() {
         Some(b'/') => Ok(path),
         _ => Err(DestinationError::Invalid),

@@ -84,8 +84,8 @@ impl Preconditions {
 }
 
 /// Metadata of a resource, `None` if there is none.
-fn current(found: Result<FileMeta, DiskError>) -> Result<Option<FileMeta>, DiskError> {
-    match found {
+fn current(file_meta: Result<FileMeta, DiskError>) -> Result<Option<FileMeta>, DiskError> {
+    match file_meta {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
         Err(error) => Err(error),

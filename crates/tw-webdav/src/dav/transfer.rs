@@ -20,19 +20,19 @@ struct Transfer {
     from: CString,
     to: CString,
     /// The destination as the client wrote it, for the log.
-    written: Box<[u8]>,
+    destination: Box<[u8]>,
     checks: Checks,
 }
 
 impl Dav {
     pub(super) async fn transfer(&self, r: &mut Request) -> Result<Outcome, u16> {
         super::refuse_body(r, "COPY and MOVE with body are unsupported")?;
-        let Some(written) = r.head.field("Destination").map(Box::from) else {
+        let Some(text) = r.head.field("Destination").map(Box::from) else {
             r.log(Level::Error, format_args!("client sent no \"Destination\" header"));
             return Err(400);
         };
         let scheme = self.scheme.value(r);
-        let to_uri = to_uri(r, &scheme, &written)?;
+        let to_uri = to_uri(r, &scheme, &text)?;
         check_depth(r)?;
         let overwrite = overwrite(r)?;
         let disk = super::disk(r)?;
@@ -40,7 +40,7 @@ impl Dav {
         let is_to_collection = super::path_of(r, &to_uri, Slash::AsIs)?.to_bytes().ends_with(b"/");
         let to = super::path_of(r, &to_uri, Slash::Without)?;
         let checks = Checks::of(r, &from).with_overwrite(overwrite);
-        let transfer = Transfer { method: r.method(), from, to, written, checks };
+        let transfer = Transfer { method: r.method(), from, to, destination: text, checks };
         transfer.check_paths(r, is_to_collection)?;
         super::check_links(r, &transfer.from, Links::of_source(r)).await?;
         super::check_links(r, &transfer.to, Links::Above).await?;
@@ -76,9 +76,9 @@ impl Dav {
 }
 
 /// The URI of the destination.
-fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
-    let shown = Text(written);
-    let uri = match destination::path(written, scheme, &r.route.host) {
+fn to_uri(r: &Request, scheme: &[u8], text: &[u8]) -> Result<Vec<u8>, u16> {
+    let shown = Text(text);
+    let uri = match destination::path(text, scheme, &r.route.host) {
         Ok(uri) => uri,
         Err(refused) => {
             match refused {
@@ -91,9 +91,9 @@ fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
                 ),
                 DestinationError::Unsafe(path) => {
                     r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(&path)));
-                    log_invalid(r, written);
+                    log_invalid(r, text);
                 }
-                DestinationError::Invalid => log_invalid(r, written),
+                DestinationError::Invalid => log_invalid(r, text),
             }
             return Err(400);
         }
@@ -112,14 +112,14 @@ fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
     if let RootKind::Alias(prefix) = r.plan().core.root.kind
         && uri.get(..prefix) != r.uri.path.get(..prefix)
     {
-        log_invalid(r, written);
+        log_invalid(r, text);
         return Err(400);
     }
     Ok(uri)
 }
 
-fn log_invalid(r: &Request, written: &[u8]) {
-    r.log(Level::Error, format_args!("client sent invalid \"Destination\" header: \"{}\"", Text(written)));
+fn log_invalid(r: &Request, text: &[u8]) {
+    r.log(Level::Error, format_args!("client sent invalid \"Destination\" header: \"{}\"", Text(text)));
 }
 
 /// As nginx: a depth of 0 is allowed for COPY, and means nothing.
@@ -170,7 +170,7 @@ impl Transfer {
             format_args!(
                 "both URI \"{}\" and \"Destination\" URI \"{}\" point to the same location",
                 Text(&r.uri.path),
-                Text(&self.written)
+                Text(&self.destination)
             ),
         );
     }
@@ -182,7 +182,7 @@ impl Transfer {
                 "\"{}\" could not be {}ed to collection \"{}\"",
                 Text(&r.uri.path),
                 self.method.as_str(),
-                Text(&self.written)
+                Text(&self.destination)
             ),
         );
         status

@@ -144,11 +144,11 @@ async fn all_hold(
         let holds = match state {
             State::Token(None) => false,
             State::Token(Some(token)) => locks.zone.with(|table| table.has_token(path.to_bytes(), *token)),
-            State::Etag(wanted) => {
+            State::Etag(wanted_value) => {
                 if etag.is_none() {
                     etag = Some(etag_of(r, path).await);
                 }
-                etag.as_ref().and_then(Option::as_ref).is_some_and(|etag| etag.as_bytes() == *wanted)
+                etag.as_ref().and_then(Option::as_ref).is_some_and(|etag| etag.as_bytes() == *wanted_value)
             }
         };
         if holds == *is_negated {
@@ -176,15 +176,15 @@ async fn obstacle(
     credentials: &LockCredentials,
 ) -> Option<Box<[u8]>> {
     let name = path.to_bytes();
-    let (found, of_membership) = locks.zone.with(|table| {
-        let found = match change {
+    let (value, of_membership) = locks.zone.with(|table| {
+        let value = match change {
             Change::Write | Change::Add => table.obstacle(name, credentials),
             Change::Remove | Change::Replace => table.obstacle_in_tree(name, credentials),
         };
-        (found.map(Box::from), table.obstacle_to_membership(name, credentials).map(Box::from))
+        (value.map(Box::from), table.obstacle_to_membership(name, credentials).map(Box::from))
     });
-    if found.is_some() || of_membership.is_none() {
-        return found;
+    if value.is_some() || of_membership.is_none() {
+        return value;
     }
     let changes_membership = match change {
         Change::Add | Change::Remove => true,
@@ -194,8 +194,8 @@ async fn obstacle(
 }
 
 async fn is_missing(r: &mut Request, path: &CString) -> bool {
-    let found = files::stat(r, path.clone()).await;
-    matches!(found, Err(error) if error.errno() == Some(Errno::NOENT))
+    let meta = files::stat(r, path.clone()).await;
+    matches!(meta, Err(error) if error.errno() == Some(Errno::NOENT))
 }
 
 impl HeaderFilter for LockRemoval {

@@ -132,23 +132,23 @@ impl LockTable {
 
     /// Locks that cover `path`: its own, and those of infinite depth above it, from the inside out.
     pub(super) fn covering(&self, path: &[u8]) -> Vec<&Lock> {
-        let mut found: Vec<&Lock> = self.at(path).iter().collect();
+        let mut found_locks: Vec<&Lock> = self.at(path).iter().collect();
         let mut next = parent(path).filter(|_| path.len() <= PATH_MAX);
         while let Some(outer) = next {
             // Find the last locked path, in order, that may be `outer` or lie above it. A locked path above `outer` is
             // no longer than their common prefix.
             let range = (Bound::Unbounded, Bound::Included(outer));
-            let Some((known, locks)) = self.by_path.range::<[u8], _>(range).next_back() else { break };
-            if **known == *outer {
-                found.extend(locks.iter().filter(|lock| lock.depth == LockDepth::Infinity));
+            let Some((name, locks)) = self.by_path.range::<[u8], _>(range).next_back() else { break };
+            if **name == *outer {
+                found_locks.extend(locks.iter().filter(|lock| lock.depth == LockDepth::Infinity));
                 next = parent(outer);
                 continue;
             }
-            let common = known.iter().zip(outer).take_while(|(a, b)| a == b).count();
+            let common = name.iter().zip(outer).take_while(|(a, b)| a == b).count();
             let is_whole = common > 0 && outer.get(common) == Some(&b'/');
             next = if is_whole { outer.get(..common) } else { outer.get(..common).and_then(directory) };
         }
-        found
+        found_locks
     }
 
     /// Paths below `path` that are locked, with their locks.
@@ -156,7 +156,7 @@ impl LockTable {
         let start = if path.ends_with(b"/") { path.to_vec() } else { [path, b"/"].concat() };
         let range = self.by_path.range::<[u8], _>((Bound::Included(start.as_slice()), Bound::Unbounded));
         range
-            .take_while(move |(known, _)| known.starts_with(&start))
+            .take_while(move |(candidate, _)| candidate.starts_with(&start))
             .map(|(path, locks)| (path, locks.as_slice()))
     }
 
@@ -406,8 +406,8 @@ mod tests {
             (tree, "/d", &[1, 3], "u", None),
             (tree, "/none", &[], "u", None),
         ] {
-            let found = look(&table, path.as_bytes(), &credentials(tokens, user)).map(<[u8]>::to_vec);
-            assert_eq!(found, expected.map(|root| vec![root]), "{path} {tokens:?} {user}");
+            let value = look(&table, path.as_bytes(), &credentials(tokens, user)).map(<[u8]>::to_vec);
+            assert_eq!(value, expected.map(|root| vec![root]), "{path} {tokens:?} {user}");
         }
     }
 

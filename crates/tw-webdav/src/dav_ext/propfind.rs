@@ -37,7 +37,7 @@ impl DavExt {
         if depth == Depth::Infinity {
             return Ok(refuse(r, "", 403, b"<D:propfind-finite-depth/>"));
         }
-        let Ok(wanted) = xml::propfind(&body) else {
+        let Ok(requested_props) = xml::propfind(&body) else {
             r.log(Level::Info, format_args!("client sent invalid body of PROPFIND"));
             return Err(400);
         };
@@ -49,7 +49,7 @@ impl DavExt {
         };
         let core = &r.plan().core;
         let writer = PropWriter {
-            wanted,
+            requested: requested_props,
             types: core.types.clone(),
             default_type: core.default_type.clone(),
             has_etags: core.etag,
@@ -78,7 +78,7 @@ impl DavExt {
             made: text.into(),
             next: Some(0),
             members: Arc::default(),
-            written: 0,
+            written_count: 0,
             of_all: Arc::default(),
             disk,
             directory,
@@ -127,7 +127,7 @@ struct Multistatus {
     /// Members of the part that was read last.
     members: Arc<[Member]>,
     /// Number of those that were written.
-    written: usize,
+    written_count: usize,
     /// Elements of the locks that cover all members.
     of_all: Arc<[u8]>,
     disk: Disk,
@@ -169,7 +169,7 @@ impl Multistatus {
         }
         let zone = self.zone.as_ref().filter(|zone| !zone.is_empty());
         let of_all = zone.map_or_else(Vec::new, |zone| self.add_locks(zone, &mut members));
-        (self.members, self.of_all, self.written) = (members.into(), of_all.into(), 0);
+        (self.members, self.of_all, self.written_count) = (members.into(), of_all.into(), 0);
         self.next = part.next;
         if self.next.is_none() {
             self.made = Bytes::from_static(MULTISTATUS_END);
@@ -183,27 +183,27 @@ impl Multistatus {
         let writer = self.writer.clone();
         let members = self.members.clone();
         let of_all = self.of_all.clone();
-        let from = self.written;
+        let from = self.written_count;
         let write = move || {
             let mut text = Vec::new();
             let mut path = Vec::new();
-            let mut written = from;
+            let mut written_len = from;
             for Member { name, meta, locks } in members.iter().skip(from) {
                 path.clear();
                 path.extend_from_slice(&uri);
                 path.extend_from_slice(name.to_bytes());
                 path.extend_from_slice(if meta.kind == FileKind::Directory { b"/" } else { b"" });
                 writer.push(&Resource { uri: &path, meta, locks: &[locks, &of_all] }, &mut text);
-                written += 1;
+                written_len += 1;
                 if text.len() >= TEXT_MAX {
                     break;
                 }
             }
-            (text, written)
+            (text, written_len)
         };
         match self.disk.pool().run(&mut r.costs.account, write).await {
-            Ok((text, written)) => {
-                (self.made, self.written) = (text.into(), written);
+            Ok((text, written_len)) => {
+                (self.made, self.written_count) = (text.into(), written_len);
                 Ok(())
             }
             Err(error) => Err(broken(r, format_args!("{error}"))),
@@ -250,7 +250,7 @@ impl Pull for Multistatus {
         Box::pin(async move {
             while self.made.is_empty() {
                 match self.next {
-                    _ if self.written < self.members.len() => self.write(r).await?,
+                    _ if self.written_count < self.members.len() => self.write(r).await?,
                     Some(from) => self.read(from, r).await?,
                     None => return Ok(None),
                 }

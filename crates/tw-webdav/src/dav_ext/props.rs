@@ -42,7 +42,7 @@ impl Prop {
 
     /// The property of this name.
     pub(super) fn find(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, known)| known.as_bytes() == name).map(|(prop, _)| prop)
+        Self::ALL.into_iter().find(|(_, candidate)| candidate.as_bytes() == name).map(|(prop, _)| prop)
     }
 }
 
@@ -63,12 +63,12 @@ impl PropSet {
 
 /// Properties that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedProps {
     All,
     /// Only the names.
     Names,
     Some {
-        known: PropSet,
+        props: PropSet,
         /// Empty elements of properties that nothing has.
         unknown: Vec<u8>,
     },
@@ -86,7 +86,7 @@ pub(super) struct Resource<'a> {
 /// Properties as one request wants them, and the settings of its location.
 #[derive(Clone)]
 pub(super) struct PropWriter {
-    pub(super) wanted: Wanted,
+    pub(super) requested: RequestedProps,
     pub(super) types: Arc<MediaTypes>,
     pub(super) default_type: Bytes,
     /// True if files have entity tags.
@@ -116,17 +116,17 @@ impl PropWriter {
         out.extend_from_slice(b"<D:propstat>\n<D:prop>\n");
         let empty = out.len();
         for (prop, name) in Prop::ALL {
-            match &self.wanted {
-                Wanted::Some { known, .. } if !known.has(prop) => {}
-                Wanted::Some { .. } if !self.exists(prop, resource) => push_empty(name, &mut missing),
-                Wanted::Names if self.exists(prop, resource) => push_empty(name, out),
-                Wanted::All | Wanted::Some { .. } if self.exists(prop, resource) => {
+            match &self.requested {
+                RequestedProps::Some { props: prop_set, .. } if !prop_set.has(prop) => {}
+                RequestedProps::Some { .. } if !self.exists(prop, resource) => push_empty(name, &mut missing),
+                RequestedProps::Names if self.exists(prop, resource) => push_empty(name, out),
+                RequestedProps::All | RequestedProps::Some { .. } if self.exists(prop, resource) => {
                     self.push_prop(prop, name, resource, out);
                 }
                 _ => {}
             }
         }
-        if let Wanted::Some { unknown, .. } = &self.wanted {
+        if let RequestedProps::Some { unknown, .. } = &self.requested {
             missing.extend_from_slice(unknown);
         }
         if out.len() == empty && !missing.is_empty() {
@@ -161,8 +161,8 @@ impl PropWriter {
             Prop::DisplayName => push_text(last_name(uri), out),
             Prop::ContentLength => num::push_decimal(out, meta.size),
             Prop::ContentType => {
-                let found = self.types.find(target::exten(uri));
-                push_text(found.unwrap_or(&self.default_type), out);
+                let bytes = self.types.find(target::exten(uri));
+                push_text(bytes.unwrap_or(&self.default_type), out);
             }
             Prop::ETag => push_html(Etag::of_file(meta.mtime_sec, meta.size).as_bytes(), out),
             Prop::LastModified => out.extend_from_slice(&date::format(meta.mtime_sec)),
@@ -215,12 +215,18 @@ pub(super) fn is_forbidden(char: char) -> bool {
 mod tests {
     use super::*;
 
-    fn writer(wanted: Wanted) -> PropWriter {
+    fn writer(requested_props: RequestedProps) -> PropWriter {
         let default_type = Bytes::from_static(b"text/plain");
-        PropWriter { wanted, types: MediaTypes::builtin(), default_type, has_etags: true, has_locks: true }
+        PropWriter {
+            requested: requested_props,
+            types: MediaTypes::builtin(),
+            default_type,
+            has_etags: true,
+            has_locks: true,
+        }
     }
 
-    fn written(writer: &PropWriter, uri: &[u8], kind: FileKind) -> String {
+    fn xml_of(writer: &PropWriter, uri: &[u8], kind: FileKind) -> String {
         let meta = meta(kind);
         let mut out = Vec::new();
         writer.push(&Resource { uri, meta: &meta, locks: &[b"LOC", b"KS"] }, &mut out);
@@ -245,15 +251,15 @@ mod tests {
         }
     }
 
-    fn some(props: &[Prop], unknown: &[u8]) -> Wanted {
-        let mut known = PropSet::default();
-        props.iter().for_each(|prop| known.add(*prop));
-        Wanted::Some { known, unknown: unknown.to_vec() }
+    fn some(props: &[Prop], unknown: &[u8]) -> RequestedProps {
+        let mut prop_set = PropSet::default();
+        props.iter().for_each(|prop| prop_set.add(*prop));
+        RequestedProps::Some { props: prop_set, unknown: unknown.to_vec() }
     }
 
     #[test]
     fn all_properties_of_files_and_collections() {
-        let file = written(&writer(Wanted::All), b"/d/a&b c.html", FileKind::File);
+        let file = xml_of(&writer(RequestedProps::All), b"/d/a&b c.html", FileKind::File);
         for expected in [
             "<D:href>/d/a&amp;b%20c.html</D:href>",
             "<D:creationdate>1970-01-01T00:00:00Z</D:creationdate>",
@@ -269,20 +275,20 @@ mod tests {
         ] {
             assert!(file.contains(expected), "{expected}\n{file}");
         }
-        let collection = written(&writer(Wanted::All), b"/d/", FileKind::Directory);
+        let collection = xml_of(&writer(RequestedProps::All), b"/d/", FileKind::Directory);
         assert!(collection.contains("<D:resourcetype><D:collection/></D:resourcetype>"), "{collection}");
         assert!(!collection.contains("getcontentlength") && !collection.contains("404"), "{collection}");
-        let names = written(&writer(Wanted::Names), b"/d/", FileKind::Directory);
+        let names = xml_of(&writer(RequestedProps::Names), b"/d/", FileKind::Directory);
         assert!(names.contains("<D:displayname/>\n") && !names.contains("getetag"), "{names}");
-        let without = PropWriter { has_locks: false, has_etags: false, ..writer(Wanted::All) };
-        let without = written(&without, b"/f", FileKind::File);
+        let without = PropWriter { has_locks: false, has_etags: false, ..writer(RequestedProps::All) };
+        let without = xml_of(&without, b"/f", FileKind::File);
         assert!(!without.contains("lock") && !without.contains("getetag"), "{without}");
     }
 
     #[test]
     fn missing_properties_are_not_found() {
-        let wanted = some(&[Prop::ContentLength, Prop::ResourceType], b"<x:a xmlns:x=\"u:\"/>\n");
-        let text = written(&writer(wanted), b"/d/", FileKind::Directory);
+        let requested_props = some(&[Prop::ContentLength, Prop::ResourceType], b"<x:a xmlns:x=\"u:\"/>\n");
+        let text = xml_of(&writer(requested_props), b"/d/", FileKind::Directory);
         assert!(
             text.ends_with(
                 "<D:propstat>\n<D:prop>\n<D:resourcetype><D:collection/></D:resourcetype>\n</D:prop>\n\
@@ -292,15 +298,15 @@ mod tests {
             ),
             "{text}"
         );
-        let text = written(&writer(some(&[Prop::ETag], b"")), b"/d/", FileKind::Directory);
+        let text = xml_of(&writer(some(&[Prop::ETag], b"")), b"/d/", FileKind::Directory);
         assert!(!text.contains("200 OK") && text.contains("404 Not Found"), "{text}");
-        let text = written(&writer(some(&[], b"")), b"/d/", FileKind::Directory);
+        let text = xml_of(&writer(some(&[], b"")), b"/d/", FileKind::Directory);
         assert!(text.contains("<D:prop>\n</D:prop>\n<D:status>HTTP/1.1 200 OK"), "{text}");
     }
 
     #[test]
     fn odd_names_stay_well_formed() {
-        let text = written(&writer(Wanted::All), b"/a\x01\xff<]]>\x7f\n\xc3\xa4?", FileKind::File);
+        let text = xml_of(&writer(RequestedProps::All), b"/a\x01\xff<]]>\x7f\n\xc3\xa4?", FileKind::File);
         assert!(text.contains("<D:href>/a%01%FF%3C]]%3E%7F%0A%C3%A4%3F</D:href>"), "{text}");
         assert!(
             text.contains("<D:displayname>a\u{fffd}\u{fffd}&lt;]]&gt;\u{fffd}\n\u{e4}?</D:displayname>"),

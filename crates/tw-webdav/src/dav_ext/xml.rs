@@ -10,7 +10,7 @@ use quick_xml::name::{Namespace, ResolveResult};
 use tw_http::escape::push_html;
 
 use super::locks::LockScope;
-use super::props::{Prop, PropSet, Wanted, is_forbidden};
+use super::props::{Prop, PropSet, RequestedProps, is_forbidden};
 
 tw_base::limits! {
     /// Limits of this file.
@@ -49,13 +49,13 @@ enum Part<'x> {
 }
 
 /// Reads the properties that a PROPFIND asks for; without a body, all.
-pub(super) fn propfind(body: &[u8]) -> Result<Wanted, InvalidXml> {
+pub(super) fn propfind(body: &[u8]) -> Result<RequestedProps, InvalidXml> {
     if body.trim_ascii().is_empty() {
-        return Ok(Wanted::All);
+        return Ok(RequestedProps::All);
     }
     let mut depth = 0;
     let mut count = 0;
-    let mut wanted = None;
+    let mut requested_props = None;
     let mut in_prop = false;
     walk(body, |part| {
         match part {
@@ -66,21 +66,21 @@ pub(super) fn propfind(body: &[u8]) -> Result<Wanted, InvalidXml> {
                     (0, DAV, b"propfind") => {}
                     (0, ..) => return Err(InvalidXml),
                     (1, DAV, b"allprop" | b"propname" | b"prop") => {
-                        if wanted.is_some() {
+                        if requested_props.is_some() {
                             return Err(InvalidXml);
                         }
                         in_prop = name == b"prop";
-                        wanted = Some(match name {
-                            b"allprop" => Wanted::All,
-                            b"propname" => Wanted::Names,
-                            _ => Wanted::Some { known: PropSet::default(), unknown: Vec::new() },
+                        requested_props = Some(match name {
+                            b"allprop" => RequestedProps::All,
+                            b"propname" => RequestedProps::Names,
+                            _ => RequestedProps::Some { props: PropSet::default(), unknown: Vec::new() },
                         });
                     }
                     // `include` adds nothing: all properties are written anyway.
                     (1, ..) => in_prop = false,
                     (2, ..) if in_prop => {
                         count += 1;
-                        add(wanted.as_mut(), namespace, name, count)?;
+                        add(requested_props.as_mut(), namespace, name, count)?;
                     }
                     _ => {}
                 }
@@ -89,17 +89,22 @@ pub(super) fn propfind(body: &[u8]) -> Result<Wanted, InvalidXml> {
         }
         Ok(())
     })?;
-    wanted.ok_or(InvalidXml)
+    requested_props.ok_or(InvalidXml)
 }
 
 /// Adds a property to those that are wanted.
-fn add(wanted: Option<&mut Wanted>, namespace: &[u8], name: &[u8], count: usize) -> Result<(), InvalidXml> {
+fn add(
+    requested_props: Option<&mut RequestedProps>,
+    namespace: &[u8],
+    name: &[u8],
+    count: usize,
+) -> Result<(), InvalidXml> {
     if count > PROPERTIES_MAX || !is_name(name) {
         return Err(InvalidXml);
     }
-    let Some(Wanted::Some { known, unknown }) = wanted else { return Ok(()) };
+    let Some(RequestedProps::Some { props: prop_set, unknown }) = requested_props else { return Ok(()) };
     match Prop::find(name).filter(|_| namespace == DAV) {
-        Some(prop) => known.add(prop),
+        Some(prop) => prop_set.add(prop),
         // The name is written back as it came, with a prefix of its own.
         None if namespace.is_empty() => {
             unknown.extend_from_slice(&[b"<", name, b" xmlns=\"\"/>\n"].concat());
@@ -232,25 +237,25 @@ fn is_name(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(inner: &str) -> Result<Wanted, InvalidXml> {
+    fn asked(inner: &str) -> Result<RequestedProps, InvalidXml> {
         propfind(
             format!("<?xml version=\"1.0\"?><D:propfind xmlns:D=\"DAV:\">{inner}</D:propfind>").as_bytes(),
         )
     }
 
-    fn some(props: &[Prop], unknown: &str) -> Wanted {
-        let mut known = PropSet::default();
-        props.iter().for_each(|prop| known.add(*prop));
-        Wanted::Some { known, unknown: unknown.into() }
+    fn some(props: &[Prop], unknown: &str) -> RequestedProps {
+        let mut prop_set = PropSet::default();
+        props.iter().for_each(|prop| prop_set.add(*prop));
+        RequestedProps::Some { props: prop_set, unknown: unknown.into() }
     }
 
     #[test]
     fn propfind_bodies() {
-        assert_eq!(propfind(b" \r\n"), Ok(Wanted::All));
+        assert_eq!(propfind(b" \r\n"), Ok(RequestedProps::All));
         for (inner, expected) in [
-            ("<D:allprop/>", Wanted::All),
-            ("<D:allprop/><D:include><D:supported-live-property-set/></D:include>", Wanted::All),
-            ("<D:propname/>", Wanted::Names),
+            ("<D:allprop/>", RequestedProps::All),
+            ("<D:allprop/><D:include><D:supported-live-property-set/></D:include>", RequestedProps::All),
+            ("<D:propname/>", RequestedProps::Names),
             ("<D:prop/>", some(&[], "")),
             (
                 "<D:prop><D:getetag/><D:resourcetype></D:resourcetype></D:prop>",

@@ -127,7 +127,8 @@ pub(super) fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<LockZon
         if zones.contains_key(&name) {
             return Err(ConfError::new(format!("duplicate zone \"{}\"", Text(&name))).at(span));
         }
-        let zone = cx.keep(&name, |known: &LockZone| known.size == size, || LockZone::new(&name, size));
+        let zone =
+            cx.keep(&name, |lock_zone: &LockZone| lock_zone.size == size, || LockZone::new(&name, size));
         zones.insert(name, ConfiguredZone { zone, timeout });
     }
     Ok(zones)

@@ -18,7 +18,7 @@ use super::pace::Pace;
 use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredPlace, StoredResponse, read_up_to};
 use super::text;
-use super::walk::{Found, walk};
+use super::walk::{CacheFile, walk};
 use crate::cli::CacheCheckOptions;
 use crate::output::console::Console;
 
@@ -170,7 +170,7 @@ impl Tally {
 }
 
 /// Finds what is to be checked, and checks the files of the cache itself.
-fn search(dir: &Path, found: SyncSender<Found>, to: Sender<Finding>) {
+fn search(dir: &Path, found: SyncSender<CacheFile>, to: Sender<Finding>) {
     // The channel closes only when the command ends.
     let mut send = |found_one| found.send(found_one).map_err(io::Error::other);
     if let Err(error) = walk(dir, &mut send) {
@@ -240,20 +240,20 @@ fn record_snapshot_damage(file: &fs::File, first: &[u8]) -> io::Result<SnapshotD
 
 impl Checker<'_> {
     /// Checks files until there are no more.
-    fn work(&self, queue: &Mutex<Receiver<Found>>) {
+    fn work(&self, queue: &Mutex<Receiver<CacheFile>>) {
         loop {
             let next = match queue.lock() {
                 Ok(queue) => queue.recv(),
                 Err(_) => return,
             };
-            let Ok(found) = next else { return };
-            let path = match &found {
-                Found::Response(file) => file.path.clone(),
-                Found::Segment(place) => place.path.clone(),
-                Found::Unfinished { .. } => continue,
+            let Ok(cache_file) = next else { return };
+            let path = match &cache_file {
+                CacheFile::Response(file) => file.path.clone(),
+                CacheFile::Segment(place) => place.path.clone(),
+                CacheFile::Unfinished { .. } => continue,
             };
             self.checked.files.fetch_add(1, Relaxed);
-            if let Err(error) = self.check(&found) {
+            if let Err(error) = self.check(&cache_file) {
                 self.send(Finding::Failed { path, error });
             }
         }
@@ -264,14 +264,14 @@ impl Checker<'_> {
         let _ = self.to.send(finding);
     }
 
-    fn check(&self, found: &Found) -> io::Result<()> {
-        match found {
-            Found::Response(file) => match StoredResponse::open(file)? {
+    fn check(&self, cache_file: &CacheFile) -> io::Result<()> {
+        match cache_file {
+            CacheFile::Response(file) => match StoredResponse::open(file)? {
                 Some(stored) => self.check_response(&stored),
                 None => Ok(()),
             },
-            Found::Segment(place) => self.check_segment(place),
-            Found::Unfinished { .. } => Ok(()),
+            CacheFile::Segment(place) => self.check_segment(place),
+            CacheFile::Unfinished { .. } => Ok(()),
         }
     }
 

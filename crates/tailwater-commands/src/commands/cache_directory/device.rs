@@ -71,16 +71,16 @@ impl Device {
                 return Err(failed("where something else is now".to_owned()));
             }
         };
-        let found: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        if found != number {
-            return Err(failed(format!("where the device with the number {found} is now")));
+        let text: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        if text != number {
+            return Err(failed(format!("where the device with the number {text} is now")));
         }
         Ok(Self { number, path, superblock, file })
     }
 
     /// Segments on the device, by their numbers.
     pub(super) fn segments(&self) -> io::Result<Vec<SegmentPlace>> {
-        let mut found = Vec::new();
+        let mut segment_places = Vec::new();
         for slot in 0..self.superblock.slots {
             let base = self.superblock.offset(slot);
             let number = match SegmentHeader::decode_any(&read_up_to(&self.file, base, BLOCK_SIZE)?) {
@@ -91,10 +91,10 @@ impl Device {
                 Err(_) => slot,
             };
             let size = Some(self.superblock.slot_size);
-            found.push(SegmentPlace { path: self.path.clone(), number, base, size });
+            segment_places.push(SegmentPlace { path: self.path.clone(), number, base, size });
         }
-        found.sort_by_key(|place| place.number);
-        Ok(found)
+        segment_places.sort_by_key(|place| place.number);
+        Ok(segment_places)
     }
 }
 

@@ -51,13 +51,13 @@ pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
             });
             let pace = Pace::new(options.rate);
             let mut damaged = 0;
-            let found = list(&dir, &options.key_prefix, purges.as_ref(), &mut |listed| {
+            let found_left_out = list(&dir, &options.key_prefix, purges.as_ref(), &mut |listed| {
                 damaged += u64::from(!output.add(&dir, &listed, &pace)?);
                 Ok(())
             })?;
             are_missing |= lacks_device(&dir, console);
-            left_out.damaged += found.damaged + damaged;
-            left_out.purged += found.purged;
+            left_out.damaged += found_left_out.damaged + damaged;
+            left_out.purged += found_left_out.purged;
         }
         output.finish()?;
         if let Some((from, to)) = &temporary {

@@ -9,7 +9,7 @@ use tw_cache::{Key, Purge, Purges, Subject, Tag, Verdict};
 
 use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredHead, StoredResponse};
-use super::walk::{Found, walk};
+use super::walk::{CacheFile, walk};
 
 /// Response of a cache.
 pub(super) struct Listed<'a> {
@@ -38,13 +38,13 @@ pub(super) fn list(
 ) -> io::Result<LeftOut> {
     let mut lister = Lister { prefix, purges, left_out: LeftOut::default(), visit };
     let newest = newest_records(dir)?;
-    walk(dir, &mut |found| match found {
-        Found::Response(file) => match StoredResponse::open(&file)? {
+    walk(dir, &mut |cache_file| match cache_file {
+        CacheFile::Response(file) => match StoredResponse::open(&file)? {
             Some(stored) => lister.response(&stored, newest.get(&file.key).map(|newest| newest.0)),
             None => Ok(()),
         },
-        Found::Segment(place) => lister.segment(&place, &newest),
-        Found::Unfinished { .. } => Ok(()),
+        CacheFile::Segment(place) => lister.segment(&place, &newest),
+        CacheFile::Unfinished { .. } => Ok(()),
     })?;
     Ok(lister.left_out)
 }
@@ -55,30 +55,30 @@ type Newest = HashMap<Key, (u64, Option<(u32, u32)>)>;
 fn newest_records(dir: &Path) -> io::Result<Newest> {
     let mut newest = Newest::new();
     let mut files = Vec::new();
-    walk(dir, &mut |found| {
-        match found {
-            Found::Response(file) => files.push(file),
-            Found::Segment(place) => {
+    walk(dir, &mut |cache_file| {
+        match cache_file {
+            CacheFile::Response(file) => files.push(file),
+            CacheFile::Segment(place) => {
                 let OpenedSegment::Open(mut segment) = SegmentFile::open(&place)? else { return Ok(()) };
                 let number = place.number;
                 for row in segment.records()?.rows {
                     let place = (row.sequence, Some((number, row.block)));
-                    let known = newest.entry(row.key).or_insert(place);
-                    if known.0 < row.sequence {
-                        *known = place;
+                    let known_row = newest.entry(row.key).or_insert(place);
+                    if known_row.0 < row.sequence {
+                        *known_row = place;
                     }
                 }
             }
-            Found::Unfinished { .. } => {}
+            CacheFile::Unfinished { .. } => {}
         }
         Ok(())
     })?;
     // A response may have become too large for a record, or small enough.
     for file in files {
-        let Some(known) = newest.get_mut(&file.key) else { continue };
+        let Some(known_row) = newest.get_mut(&file.key) else { continue };
         let Some(stored) = StoredResponse::open(&file)? else { continue };
         match stored.head() {
-            Ok(head) if head.sequence > known.0 => *known = (head.sequence, None),
+            Ok(head) if head.sequence > known_row.0 => *known_row = (head.sequence, None),
             _ => {}
         }
     }

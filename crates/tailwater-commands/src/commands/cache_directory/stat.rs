@@ -17,7 +17,7 @@ use super::response_file::ResponseFile;
 use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredHead, StoredResponse, read_up_to};
 use super::text;
-use super::walk::{Found, named, walk};
+use super::walk::{CacheFile, named, walk};
 use crate::cli::CacheStatOptions;
 use crate::output::console::Console;
 
@@ -94,14 +94,14 @@ impl Summary {
     fn of(dir: &Path, is_quick: bool) -> io::Result<Self> {
         let mut all = Self::default();
         let now = now();
-        let foreign_files = walk(dir, &mut |found| {
-            match found {
-                Found::Response(file) => all.file(file, now),
-                Found::Unfinished { size } => {
+        let foreign_files = walk(dir, &mut |cache_file| {
+            match cache_file {
+                CacheFile::Response(file) => all.file(file, now),
+                CacheFile::Unfinished { size } => {
                     all.unfinished += 1;
                     all.unfinished_bytes += size;
                 }
-                Found::Segment(place) => all.segment(&place, is_quick, now)?,
+                CacheFile::Segment(place) => all.segment(&place, is_quick, now)?,
             }
             Ok(())
         })?;
@@ -464,6 +464,6 @@ fn purges_text(dir: &Path) -> String {
 
 /// Free bytes of the file system of a directory.
 fn free(dir: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(dir).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    let file_stat = rustix::fs::statvfs(dir).ok()?;
+    Some(file_stat.f_bavail.saturating_mul(file_stat.f_frsize))
 }

@@ -86,14 +86,19 @@ impl From<io::Error> for HeadError {
 
 impl StoredResponse {
     /// Opens the file of a response; `None` if it is gone.
-    pub(super) fn open(found: &ResponseFile) -> io::Result<Option<Self>> {
-        let file = match File::open(&found.path) {
+    pub(super) fn open(response_file: &ResponseFile) -> io::Result<Option<Self>> {
+        let file = match File::open(&response_file.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let place = StoredPlace::Whole { size: file.metadata()?.len() };
-        Ok(Some(Self { path: found.path.clone(), file: Arc::new(file), key: found.key, place }))
+        Ok(Some(Self {
+            path: response_file.path.clone(),
+            file: Arc::new(file),
+            key: response_file.key,
+            place,
+        }))
     }
 
     /// Reads the head. One that is wrong is read again, because the server may be replacing it.

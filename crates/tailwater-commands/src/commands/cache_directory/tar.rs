@@ -126,8 +126,8 @@ mod tests {
             let mut out = Vec::new();
             push_record("path", &"a".repeat(len), &mut out);
             let text = String::from_utf8(out.clone()).unwrap();
-            let told: usize = text.split(' ').next().unwrap().parse().unwrap();
-            assert_eq!((told, out.len()), (expected, expected), "{len}");
+            let stated_value: usize = text.split(' ').next().unwrap().parse().unwrap();
+            assert_eq!((stated_value, out.len()), (expected, expected), "{len}");
         }
     }
 

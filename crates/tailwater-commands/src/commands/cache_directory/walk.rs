@@ -17,7 +17,7 @@ const LEVELS_MAX: usize = 3;
 
 /// File of a cache.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(super) enum CacheFile {
     /// A stored response in a file of its own.
     Response(ResponseFile),
     /// A segment.
@@ -38,7 +38,10 @@ pub(super) struct ForeignFiles(pub(super) u64);
 ///
 /// # Errors
 /// A directory cannot be read, or `visit` has failed. A directory that is gone is left out.
-pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -> io::Result<ForeignFiles> {
+pub(super) fn walk(
+    dir: &Path,
+    visit: &mut dyn FnMut(CacheFile) -> io::Result<()>,
+) -> io::Result<ForeignFiles> {
     let mut foreign_files = ForeignFiles::default();
     // The first one has to exist.
     fs::read_dir(dir).map_err(|error| named(dir, &error))?;
@@ -54,13 +57,13 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
             }
             match FileName::of(&name) {
                 _ if !meta.is_file() => foreign_files.0 += 1,
-                FileName::Response(key) => visit(Found::Response(ResponseFile {
+                FileName::Response(key) => visit(CacheFile::Response(ResponseFile {
                     path,
                     key,
                     size: meta.len(),
                     changed: meta.mtime(),
                 }))?,
-                FileName::Unfinished => visit(Found::Unfinished { size: meta.len() })?,
+                FileName::Unfinished => visit(CacheFile::Unfinished { size: meta.len() })?,
                 FileName::Own => {}
                 FileName::Other => foreign_files.0 += 1,
             }
@@ -71,7 +74,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
         match tw_cache::segment::number_of(&name).filter(|_| meta.is_file()) {
             Some(number) => {
                 let path = segments.join(OsStr::from_bytes(&name));
-                visit(Found::Segment(SegmentPlace { path, number, base: 0, size: None }))?;
+                visit(CacheFile::Segment(SegmentPlace { path, number, base: 0, size: None }))?;
             }
             None => foreign_files.0 += 1,
         }
@@ -79,7 +82,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
     // A device that cannot be read is reported by the command.
     if let Some(Ok(device)) = Device::of(dir) {
         for place in device.segments().map_err(|error| named(&device.path, &error))? {
-            visit(Found::Segment(place))?;
+            visit(CacheFile::Segment(place))?;
         }
     }
     Ok(foreign_files)
@@ -92,17 +95,17 @@ fn entries(dir: &Path) -> io::Result<Vec<(Vec<u8>, fs::Metadata)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(named(dir, &error)),
     };
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for entry in listed {
         let entry = entry.map_err(|error| named(dir, &error))?;
         match entry.metadata() {
-            Ok(meta) => found.push((entry.file_name().as_bytes().to_vec(), meta)),
+            Ok(meta) => results.push((entry.file_name().as_bytes().to_vec(), meta)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(named(&entry.path(), &error)),
         }
     }
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(found)
+    results.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(results)
 }
 
 /// An error with the path that it is about.

@@ -111,8 +111,8 @@ fn make_key(options: &FleetOptions) -> Result<(), Fault> {
     let write = |file: PathBuf, text: &str, mode: u32| {
         // A key in use is not overwritten.
         let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&file);
-        let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
-        written.map_err(|error| file_failed("open()", &file, &error))
+        let result = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
+        result.map_err(|error| file_failed("open()", &file, &error))
     };
     write(path(name).to_owned(), &private, 0o600)?;
     write(path(&[name, b".pub"].concat()).to_owned(), &public, 0o644)
@@ -201,11 +201,11 @@ fn diff(options: &FleetOptions, console: &Console) -> Result<(), Fault> {
 
 /// The version with this number, or the last one.
 fn find(versions: Vec<ConfigurationVersion>, number: Option<u64>) -> Result<ConfigurationVersion, Fault> {
-    let found = match number {
+    let configuration_version = match number {
         None => versions.into_iter().next_back(),
         Some(number) => versions.into_iter().find(|version| version.number == number),
     };
-    found.ok_or_else(|| match number {
+    configuration_version.ok_or_else(|| match number {
         None => Fault::emerg("no version was pushed"),
         Some(number) => Fault::emerg(format!("there is no version {number}")),
     })
@@ -214,13 +214,14 @@ fn find(versions: Vec<ConfigurationVersion>, number: Option<u64>) -> Result<Conf
 /// Configurations of all nodes of a fleet, for `fleet status`; empty if none follows one, or the engine is away.
 pub fn configurations(loaded: &Loaded) -> String {
     let Ok(fleet) = only_fleet(loaded) else { return String::new() };
-    let known = connect(fleet.settings()).and_then(|mut client| reports(&mut client)).unwrap_or_default();
-    if known.is_empty() {
+    let configuration_reports =
+        connect(fleet.settings()).and_then(|mut client| reports(&mut client)).unwrap_or_default();
+    if configuration_reports.is_empty() {
         return String::new();
     }
     let mut text =
         format!("{:<24} {:>8} {:>8} {:<8}  order\n", "configuration", "version", "before", "state");
-    for report in known {
+    for report in configuration_reports {
         let state = match report.state {
             ReportState::Waiting => "waiting",
             ReportState::Serving => "serving",

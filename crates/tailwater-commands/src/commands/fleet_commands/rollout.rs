@@ -106,7 +106,9 @@ impl Rollout<'_> {
         let now = reports(&mut self.client)?;
         // Clocks of nodes are not compared with ours.
         let is_live = |report: &ConfigurationReport| {
-            before.iter().all(|known| known.node != report.node || known.time != report.time)
+            before.iter().all(|configuration_report| {
+                configuration_report.node != report.node || configuration_report.time != report.time
+            })
         };
         Ok(now.into_iter().partition(is_live))
     }
@@ -174,16 +176,16 @@ impl Rollout<'_> {
     /// Watches nodes while a wave settles.
     fn settle(&mut self, taken: &[ConfigurationReport]) -> Result<(), Fault> {
         let end = Instant::now() + self.options.settle;
-        let mut seen: Vec<_> = taken.iter().map(|report| (report.time, Instant::now())).collect();
+        let mut seen_values: Vec<_> = taken.iter().map(|report| (report.time, Instant::now())).collect();
         loop {
             let is_over = Instant::now() >= end;
             let now = reports(&mut self.client)?;
-            for (before, seen) in taken.iter().zip(&mut seen) {
+            for (before, seen_value) in taken.iter().zip(&mut seen_values) {
                 let report = now.iter().find(|report| report.node == before.node);
-                if let Some(report) = report.filter(|report| report.time != seen.0) {
-                    *seen = (report.time, Instant::now());
+                if let Some(report) = report.filter(|report| report.time != seen_value.0) {
+                    *seen_value = (report.time, Instant::now());
                 }
-                if seen.1.elapsed() > SILENCE {
+                if seen_value.1.elapsed() > SILENCE {
                     return Err(Fault::emerg(format!("{} does not report any more", before.node)));
                 }
                 if let Some(report) = report.filter(|report| report.number != before.number) {

@@ -30,7 +30,7 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parent {
     /// The reference as it is written, for the status.
-    pub written: Value,
+    pub reference: Value,
     /// Gateway.
     pub gateway: Reference,
     /// Name of a listener; `None` for all.
@@ -180,7 +180,7 @@ impl Route {
             let mut gateway = Reference::read(parent, "Gateway", own);
             gateway.group = parent["group"].as_str().unwrap_or(GROUP).to_owned();
             Parent {
-                written: parent.clone(),
+                reference: parent.clone(),
                 gateway,
                 section: parent["sectionName"].as_str().map(str::to_owned),
                 port: port(&parent["port"]),
@@ -215,7 +215,7 @@ impl RouteRule {
         let mut rule = Self::default();
         for json in list(&json["matches"]) {
             match RouteMatch::read(json, kind) {
-                Ok(found) => rule.matches.push(found),
+                Ok(route_match) => rule.matches.push(route_match),
                 Err(error) => rule.unsupported.push(error),
             }
         }
@@ -242,10 +242,10 @@ impl RouteRule {
         for (name, place) in
             [("request", &mut rule.request_timeout), ("backendRequest", &mut rule.backend_timeout)]
         {
-            if let Some(written) = json["timeouts"][name].as_str() {
-                match duration(written) {
+            if let Some(text) = json["timeouts"][name].as_str() {
+                match duration(text) {
                     Some(time) => *place = Some(time),
-                    None => rule.unsupported.push(format!("timeout \"{written}\"")),
+                    None => rule.unsupported.push(format!("timeout \"{text}\"")),
                 }
             }
         }
@@ -286,11 +286,11 @@ impl RouteMatch {
             return Ok(Self { path, method: None, headers, params: Vec::new() });
         }
         let path = &json["path"];
-        let written = path["value"].as_str().unwrap_or("/").to_owned();
+        let written_text = path["value"].as_str().unwrap_or("/").to_owned();
         let path = match path["type"].as_str() {
-            Some("Exact") => PathMatch::Exact(written),
-            None | Some("PathPrefix") => PathMatch::Prefix(written.trim_end_matches('/').to_owned()),
-            Some("RegularExpression") => PathMatch::Regex(written),
+            Some("Exact") => PathMatch::Exact(written_text),
+            None | Some("PathPrefix") => PathMatch::Prefix(written_text.trim_end_matches('/').to_owned()),
+            Some("RegularExpression") => PathMatch::Regex(written_text),
             Some(other) => return Err(format!("path type \"{other}\"")),
         };
         Ok(Self { path, method: json["method"].as_str().map(str::to_owned), headers, params })

@@ -132,7 +132,7 @@ fn listener_state(
     taken: &[&Listener],
     services: &[u16],
 ) -> ListenerState {
-    let known: &[&'static str] = match (&*listener.protocol, listener.passthrough) {
+    let known_names: &[&'static str] = match (&*listener.protocol, listener.passthrough) {
         ("HTTP", _) | ("HTTPS", false) => &["HTTPRoute", "GRPCRoute"],
         ("TLS", true) => &["TLSRoute"],
         _ => &[],
@@ -141,8 +141,8 @@ fn listener_state(
         let mut kinds = listener.kinds.iter();
         listener.kinds.is_empty() || kinds.any(|(group, allowed)| group == GROUP && allowed == **kind)
     };
-    let kinds: Vec<_> = known.iter().filter(is_allowed).copied().collect();
-    let accepted = accept(options, listener, known, taken, services);
+    let kinds: Vec<_> = known_names.iter().filter(is_allowed).copied().collect();
+    let accepted = accept(options, listener, known_names, taken, services);
     let conflict = taken.iter().find(|other| other.port == listener.port).and_then(|other| {
         if protocol_family(other) != protocol_family(listener) {
             return Some("ProtocolConflict");
@@ -153,7 +153,7 @@ fn listener_state(
     let mut certificates = Vec::new();
     let mut resolved = Ok(());
     let all_known =
-        listener.kinds.iter().all(|(group, kind)| group == GROUP && known.contains(&kind.as_str()));
+        listener.kinds.iter().all(|(group, kind)| group == GROUP && known_names.contains(&kind.as_str()));
     if !all_known {
         resolved = Err(("InvalidRouteKinds", "a kind of routes is not supported here".to_owned()));
     }
@@ -199,11 +199,11 @@ fn protocol_family(listener: &Listener) -> &str {
 fn accept(
     options: &SiteOptions,
     listener: &Listener,
-    known: &[&str],
+    known_names: &[&str],
     taken: &[&Listener],
     services: &[u16],
 ) -> Result<(), Refusal> {
-    if known.is_empty() {
+    if known_names.is_empty() {
         let text = format!("protocol \"{}\" is not supported in this mode", listener.protocol);
         return Err(("UnsupportedProtocol", text));
     }
@@ -289,13 +289,13 @@ pub(super) fn check_backend(
     if !is_granted(snapshot, &from, service) {
         return Err(("RefNotPermitted", format!("no ReferenceGrant allows service \"{}\"", service.name)));
     }
-    let found = snapshot.services.get(&service.name);
+    let found_service = snapshot.services.get(&service.name);
     let has_port = |number: u16| {
-        found.is_some_and(|service| {
+        found_service.is_some_and(|service| {
             service.external_name.is_some() || service.ports.iter().any(|port| port.number == number)
         })
     };
-    match (found, backend.port) {
+    match (found_service, backend.port) {
         (Some(_), Some(number)) if has_port(number) => Ok(()),
         (Some(_), _) => Err(("BackendNotFound", format!("service \"{}\" has no such port", service.name))),
         (None, _) => Err(("BackendNotFound", format!("service \"{}\" is missing", service.name))),
@@ -376,10 +376,13 @@ fn listeners_of(
     state: &GatewayState,
 ) -> Result<ListenerHosts, Refusal> {
     let mut failure = ("NoMatchingParent", "no listener has this name, port and protocol".to_owned());
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     let own = &state.gateway.metadata.name.namespace;
     let namespace = &route.metadata.name.namespace;
-    let labels = snapshot.namespaces.get(&ObjectName::new("", &**namespace)).map(|found| &found.labels);
+    let labels = snapshot
+        .namespaces
+        .get(&ObjectName::new("", &**namespace))
+        .map(|found_namespace| &found_namespace.labels);
     for (index, (listener, state)) in state.gateway.listeners.iter().zip(&state.listeners).enumerate() {
         let is_meant = parent.section.as_ref().is_none_or(|name| *name == listener.name)
             && parent.port.is_none_or(|port| port == listener.port);
@@ -399,12 +402,12 @@ fn listeners_of(
             continue;
         }
         if state.is_served {
-            found.push((index, hosts));
+            results.push((index, hosts));
         } else if failure.0 == "NoMatchingParent" {
             failure = ("NoMatchingParent", "the listener is not served".to_owned());
         }
     }
-    if found.is_empty() { Err(failure) } else { Ok(found) }
+    if results.is_empty() { Err(failure) } else { Ok(results) }
 }
 
 /// Hosts that both have; the empty one stands for all.

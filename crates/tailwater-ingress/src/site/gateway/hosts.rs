@@ -29,7 +29,7 @@ pub(super) struct Entry<'a> {
     /// Rule.
     pub(super) rule: &'a RouteRule,
     /// Match.
-    pub(super) found: &'a RouteMatch,
+    pub(super) route_match: &'a RouteMatch,
     /// The variable of a predicate chooses it, not the path of a location.
     pub(super) is_predicate: bool,
 }
@@ -39,23 +39,25 @@ pub(super) fn hosts(attachment: &Attachment) -> BTreeMap<(u16, String), GatewayH
     let mut hosts = BTreeMap::new();
     let mut listeners = Vec::new();
     for (number, state) in attachment.gateways.iter().enumerate() {
-        for (index, (listener, found)) in state.gateway.listeners.iter().zip(&state.listeners).enumerate() {
-            if found.is_served && listener.protocol != "TLS" {
+        for (index, (listener, listener_state)) in
+            state.gateway.listeners.iter().zip(&state.listeners).enumerate()
+        {
+            if listener_state.is_served && listener.protocol != "TLS" {
                 let host = GatewayHost {
                     gateway: &state.gateway.metadata.name,
                     is_tls: listener.protocol == "HTTPS",
-                    certificates: &found.certificates,
+                    certificates: &listener_state.certificates,
                     entries: Vec::new(),
                 };
                 hosts.insert((listener.port, listener.hostname.clone()), host);
-                listeners.push((number, index, listener, found, &state.gateway.metadata.name));
+                listeners.push((number, index, listener, listener_state, &state.gateway.metadata.name));
             }
         }
     }
     for state in &attachment.routes {
         for (number, index, names) in state.parents.iter().flat_map(|parent| &parent.listeners) {
             let of = listeners.iter().find(|(n, i, ..)| n == number && i == index);
-            let Some((_, _, listener, found, gateway)) = of else { continue };
+            let Some((_, _, listener, listener_state, gateway)) = of else { continue };
             for name in names {
                 // Requests for a host belong to the listener with the most specific hostname, and to no other.
                 let is_better = |other: &str| {
@@ -69,17 +71,17 @@ pub(super) fn hosts(attachment: &Attachment) -> BTreeMap<(u16, String), GatewayH
                 let host = hosts.entry((port, name.clone())).or_insert_with(|| GatewayHost {
                     gateway,
                     is_tls: listener.protocol == "HTTPS",
-                    certificates: &found.certificates,
+                    certificates: &listener_state.certificates,
                     entries: Vec::new(),
                 });
                 let rules = state.route.rules.iter().enumerate();
                 for (number, rule) in rules {
                     let route = &state.route;
-                    let entries = rule.matches.iter().map(|found| Entry {
+                    let entries = rule.matches.iter().map(|route_match| Entry {
                         route,
                         number,
                         rule,
-                        found,
+                        route_match,
                         is_predicate: false,
                     });
                     host.entries.extend(entries);
@@ -94,15 +96,15 @@ pub(super) fn hosts(attachment: &Attachment) -> BTreeMap<(u16, String), GatewayH
 impl GatewayHost<'_> {
     fn sort(&mut self) {
         // Routes are sorted by age, and rules by their number, so that this order remains between equal ranks.
-        self.entries.sort_by_key(|entry| entry.found.rank());
+        self.entries.sort_by_key(|entry| entry.route_match.rank());
         let mut kept: Vec<Entry<'_>> = Vec::new();
         for entry in &self.entries {
-            if !kept.iter().any(|other| other.found == entry.found) {
+            if !kept.iter().any(|other| other.route_match == entry.route_match) {
                 kept.push(*entry);
             }
         }
         for entry in &mut kept {
-            entry.is_predicate = !entry.found.is_plain();
+            entry.is_predicate = !entry.route_match.is_plain();
         }
         // Exact locations and regular expressions come before predicates, and those before prefixes.
         loop {
@@ -121,7 +123,7 @@ fn is_hidden(entry: &Entry<'_>, other: &Entry<'_>) -> bool {
     if !other.is_predicate {
         return false;
     }
-    match (&entry.found.path, &other.found.path) {
+    match (&entry.route_match.path, &other.route_match.path) {
         (PathMatch::Exact(path), PathMatch::Exact(other)) => path == other,
         (PathMatch::Exact(_), _) => false,
         (PathMatch::Regex(_), path) => !matches!(path, PathMatch::Prefix(_)),

@@ -20,22 +20,26 @@ impl Predicates {
     ///
     /// # Errors
     /// A condition cannot be expressed.
-    pub(super) fn of_match(&mut self, found: &RouteMatch, owner: &ObjectName) -> Result<String, String> {
-        let mut tests = vec![("$uri".to_owned(), path_regex(&found.path))];
-        if matches!(&found.path, PathMatch::Prefix(path) if path.is_empty()) {
+    pub(super) fn of_match(
+        &mut self,
+        route_match: &RouteMatch,
+        owner: &ObjectName,
+    ) -> Result<String, String> {
+        let mut tests = vec![("$uri".to_owned(), path_regex(&route_match.path))];
+        if matches!(&route_match.path, PathMatch::Prefix(path) if path.is_empty()) {
             tests.clear();
         }
-        if let Some(method) = &found.method {
+        if let Some(method) = &route_match.method {
             tests.push(("$request_method".to_owned(), format!("^{}\\z", quote::regex_escaped(method))));
         }
-        for (name, value) in &found.headers {
+        for (name, value) in &route_match.headers {
             if !quote::is_field_name(name) {
                 return Err(format!("field name \"{name}\""));
             }
             let variable = format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"));
             tests.push((variable, whole(value)));
         }
-        for (name, value) in &found.params {
+        for (name, value) in &route_match.params {
             let name = argument(name);
             let value = match value {
                 ValueMatch::Exact(value) => argument(value),
@@ -134,18 +138,18 @@ mod tests {
     fn properties_are_shared() {
         let mut predicates = Predicates::default();
         let owner = ObjectName::new("n", "HTTPRoute/a");
-        let mut found = RouteMatch {
+        let mut route_match = RouteMatch {
             path: PathMatch::Prefix(String::new()),
             method: Some("GET".to_owned()),
             headers: vec![("X-V".to_owned(), ValueMatch::Exact("2".to_owned()))],
             params: Vec::new(),
         };
-        assert_eq!(predicates.of_match(&found, &owner).unwrap(), "$gateway_is_3");
-        assert_eq!(predicates.of_match(&found, &owner).unwrap(), "$gateway_is_3");
-        found.headers.clear();
-        assert_eq!(predicates.of_match(&found, &owner).unwrap(), "$gateway_is_1");
+        assert_eq!(predicates.of_match(&route_match, &owner).unwrap(), "$gateway_is_3");
+        assert_eq!(predicates.of_match(&route_match, &owner).unwrap(), "$gateway_is_3");
+        route_match.headers.clear();
+        assert_eq!(predicates.of_match(&route_match, &owner).unwrap(), "$gateway_is_1");
         assert_eq!(predicates.lines.len(), 3);
-        found.headers.push(("a;b".to_owned(), ValueMatch::Exact(String::new())));
-        assert!(predicates.of_match(&found, &owner).is_err());
+        route_match.headers.push(("a;b".to_owned(), ValueMatch::Exact(String::new())));
+        assert!(predicates.of_match(&route_match, &owner).is_err());
     }
 }

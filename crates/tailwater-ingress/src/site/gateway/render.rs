@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::attach::{Attachment, attach};
 use super::hosts::{GatewayHost, hosts};
 use super::predicate::{Predicates, path_regex};
-use super::rule::{self, Seen};
+use super::rule::{self, RuleListener};
 use crate::cluster::gateway::PathMatch;
 use crate::cluster::object::ObjectName;
 use crate::quote;
@@ -80,12 +80,12 @@ pub(in crate::site) fn render(builder: &mut Builder<'_>, default: &(String, Stri
 /// Notes the ports that are listened on, and reports those that cannot be.
 fn report_ports(builder: &mut Builder<'_>, attachment: &Attachment) {
     for state in &attachment.gateways {
-        for (listener, found) in state.gateway.listeners.iter().zip(&state.listeners) {
+        for (listener, listener_state) in state.gateway.listeners.iter().zip(&state.listeners) {
             let port = ExtraPort::tcp(listener.port);
             if let Some(reason) = builder.options.unavailable.get(&port) {
                 let text = format!("listener \"{}\" is not served: {port}: {reason}", listener.name);
                 builder.problem(&state.gateway.owner(), text);
-            } else if found.is_served && !matches!(listener.port, 80 | 443) {
+            } else if listener_state.is_served && !matches!(listener.port, 80 | 443) {
                 builder.listens.insert(port);
             }
         }
@@ -146,12 +146,12 @@ fn write_host(
         add(&gateway, format!("ssl_certificate_key {key};"));
     }
     globals.server.iter().for_each(|line| add(&gateway, line.clone()));
-    let seen = Seen { port, is_tls: host.is_tls };
+    let rule_listener = RuleListener { port, is_tls: host.is_tls };
     let mut has_root = false;
     for (index, entry) in host.entries.iter().enumerate() {
         let owner = entry.route.owner();
         let heads = if entry.is_predicate {
-            match predicates.of_match(entry.found, &owner) {
+            match predicates.of_match(entry.route_match, &owner) {
                 Ok(variable) => vec![variable],
                 Err(error) => {
                     builder.problem(&owner, format!("a match is not supported and has no effect: {error}"));
@@ -159,13 +159,13 @@ fn write_host(
                 }
             }
         } else {
-            heads(&entry.found.path, host)
+            heads(&entry.route_match.path, host)
         };
         has_root |= heads.iter().any(|head| head == "\"/\"");
         let id = format!("{number}_{}", index + 1);
-        let written = rule::write(builder, entry, seen, &id);
-        let (location, http, server) = match written {
-            Ok(written) => (written.location, written.http, written.server),
+        let rule_lines = rule::write(builder, entry, rule_listener, &id);
+        let (location, http, server) = match rule_lines {
+            Ok(rule_lines) => (rule_lines.location, rule_lines.http, rule_lines.server),
             Err(error) => (rule::refused(builder, &owner, &error), Vec::new(), Vec::new()),
         };
         rendered.http.extend(http.into_iter().map(|line| (owner.clone(), line)));
@@ -198,7 +198,7 @@ fn heads(path: &PathMatch, host: &GatewayHost<'_>) -> Vec<String> {
         PathMatch::Prefix(path) if path.is_empty() => vec![("", "/".to_owned())],
         PathMatch::Prefix(path) => {
             let is_exact = |other: &PathMatch| matches!(other, PathMatch::Exact(other) if other == path);
-            let has_exact = host.entries.iter().any(|entry| is_exact(&entry.found.path));
+            let has_exact = host.entries.iter().any(|entry| is_exact(&entry.route_match.path));
             let exact = (!has_exact).then(|| ("= ", path.clone()));
             exact.into_iter().chain([("", format!("{path}/"))]).collect()
         }

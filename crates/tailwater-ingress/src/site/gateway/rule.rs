@@ -14,7 +14,7 @@ const TIMEOUT_MAX: u64 = 86_400_000;
 
 /// Lines of rules by the places that they belong to.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct RuleLines {
     /// Lines of the location.
     pub(super) location: Vec<String>,
     /// Lines of the block `http`.
@@ -25,7 +25,7 @@ pub(super) struct Written {
 
 /// Listener as seen by a rule.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct RuleListener {
     /// Port.
     pub(super) port: u16,
     /// TLS is decrypted.
@@ -45,10 +45,10 @@ enum Destination {
 pub(super) fn write(
     builder: &mut Builder<'_>,
     entry: &Entry<'_>,
-    seen: Seen,
+    rule_listener: RuleListener,
     id: &str,
-) -> Result<Written, String> {
-    let mut written = Written::default();
+) -> Result<RuleLines, String> {
+    let mut rule_lines = RuleLines::default();
     if let Some(part) = entry.rule.unsupported.first() {
         return Err(part.clone());
     }
@@ -60,28 +60,28 @@ pub(super) fn write(
     for filter in &entry.rule.filters {
         match filter {
             Filter::Redirect { scheme, hostname, port, path, status } => {
-                let url = redirect_base(scheme.as_deref(), hostname.as_deref(), *port, seen)?;
-                written.location.extend(redirect(entry, *status, &url, path.as_ref())?);
-                return Ok(written);
+                let url = redirect_base(scheme.as_deref(), hostname.as_deref(), *port, rule_listener)?;
+                rule_lines.location.extend(redirect(entry, *status, &url, path.as_ref())?);
+                return Ok(rule_lines);
             }
             Filter::Request(changes) => {
-                for (name, value) in request_fields(changes, id, &mut written.http)? {
+                for (name, value) in request_fields(changes, id, &mut rule_lines.http)? {
                     own_fields.push((name, value));
                 }
             }
-            Filter::Response(changes) => written.location.extend(response_fields(changes)?),
+            Filter::Response(changes) => rule_lines.location.extend(response_fields(changes)?),
             Filter::Rewrite { hostname, path } => {
                 if let Some(name) = hostname {
                     host = Some(name.clone());
                 }
-                written.location.extend(path.as_ref().map(|path| rewrite(entry, path)).transpose()?);
+                rule_lines.location.extend(path.as_ref().map(|path| rewrite(entry, path)).transpose()?);
             }
             Filter::Mirror(backend) => {
                 mirrors += 1;
                 if let Destination::Group(group) = destination(builder, entry, backend) {
                     let path = format!("{OWN_PATHS}/mirror/{id}-{mirrors}");
-                    written.location.push(format!("mirror {path};"));
-                    written.server.extend([
+                    rule_lines.location.push(format!("mirror {path};"));
+                    rule_lines.server.extend([
                         format!("location = {path} {{"),
                         "internal;".to_owned(),
                         "proxy_set_header Host $ingress_host;".to_owned(),
@@ -92,12 +92,12 @@ pub(super) fn write(
             }
         }
     }
-    let target = choose(builder, entry, id, &mut written);
+    let target = choose(builder, entry, id, &mut rule_lines);
     let target = match target {
         Destination::Status(status) => {
             // `return` goes first, because directives behind a rewrite do not run.
-            written.location.insert(0, format!("return {status};"));
-            return Ok(written);
+            rule_lines.location.insert(0, format!("return {status};"));
+            return Ok(rule_lines);
         }
         Destination::Group(target) => target,
     };
@@ -105,10 +105,10 @@ pub(super) fn write(
         match (line.strip_prefix("proxy_"), is_grpc) {
             (Some(rest), true) => {
                 if GRPC.contains(&rest.split(' ').next().unwrap_or_default()) {
-                    written.location.push(format!("grpc_{rest}"));
+                    rule_lines.location.push(format!("grpc_{rest}"));
                 }
             }
-            _ => written.location.push(line.clone()),
+            _ => rule_lines.location.push(line.clone()),
         }
     }
     if let Some(host) = host {
@@ -118,29 +118,29 @@ pub(super) fn write(
         own_fields.push(("Host".to_owned(), host));
     }
     if let Some(time) = entry.rule.request_timeout {
-        written.location.retain(|line| !line.starts_with("request_timeout "));
-        written.location.push(format!("request_timeout {time}ms;"));
+        rule_lines.location.retain(|line| !line.starts_with("request_timeout "));
+        rule_lines.location.push(format!("request_timeout {time}ms;"));
     }
     if let Some(time) = entry.rule.backend_timeout {
         let time = if time == 0 { TIMEOUT_MAX } else { time };
         let inherited = [format!("{family}_read_timeout "), format!("{family}_next_upstream_timeout ")];
-        written.location.retain(|line| !inherited.iter().any(|begin| line.starts_with(begin)));
-        written.location.extend(inherited.map(|begin| format!("{begin}{time}ms;")));
+        rule_lines.location.retain(|line| !inherited.iter().any(|begin| line.starts_with(begin)));
+        rule_lines.location.extend(inherited.map(|begin| format!("{begin}{time}ms;")));
     }
     for (name, value) in FIELDS {
         let is_replaced = own_fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         // A connection of HTTP/2 knows neither.
         let is_hop = is_grpc && matches!(*name, "Upgrade" | "Connection");
         if !is_replaced && !is_hop {
-            written.location.push(format!("{family}_set_header {name} {value};"));
+            rule_lines.location.push(format!("{family}_set_header {name} {value};"));
         }
     }
     for (name, value) in own_fields {
-        written.location.push(format!("{family}_set_header {name} {value};"));
+        rule_lines.location.push(format!("{family}_set_header {name} {value};"));
     }
     let scheme = if is_grpc { "grpc" } else { "http" };
-    written.location.push(format!("{family}_pass {scheme}://{target};"));
-    Ok(written)
+    rule_lines.location.push(format!("{family}_pass {scheme}://{target};"));
+    Ok(rule_lines)
 }
 
 /// Group of a backend, or the status with which its share is answered.
@@ -163,7 +163,7 @@ fn destination(builder: &mut Builder<'_>, entry: &Entry<'_>, backend: &RouteBack
 }
 
 /// Chooses between the backends of a rule by their weights.
-fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut Written) -> Destination {
+fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, rule_lines: &mut RuleLines) -> Destination {
     let backends: Vec<_> = entry.rule.backends.iter().filter(|backend| backend.weight > 0).collect();
     let total: u64 = backends.iter().map(|backend| u64::from(backend.weight)).sum();
     let mut parts = Vec::new();
@@ -198,13 +198,13 @@ fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut 
             line += &format!("{}.{:02}% \"{value}\"; ", share / 100, share % 100);
         }
     }
-    written.http.push(line);
+    rule_lines.http.push(line);
     statuses.sort_unstable();
     statuses.dedup();
     for status in statuses {
         // `return` goes first, because directives behind a rewrite do not run.
         let line = format!("if ({variable} = \"={status}\") {{ return {status}; }}");
-        written.location.insert(0, line);
+        rule_lines.location.insert(0, line);
     }
     Destination::Group(variable)
 }
@@ -270,7 +270,7 @@ fn new_path(path: &str) -> Result<&str, String> {
 
 /// Path of the match, if it is a prefix.
 fn prefix<'a>(entry: &Entry<'a>) -> Result<&'a str, String> {
-    match &entry.found.path {
+    match &entry.route_match.path {
         PathMatch::Prefix(path) => Ok(path),
         _ => Err("a new prefix for a match that has none".to_owned()),
     }
@@ -300,9 +300,9 @@ fn redirect_base(
     scheme: Option<&str>,
     hostname: Option<&str>,
     port: Option<u16>,
-    seen: Seen,
+    rule_listener: RuleListener,
 ) -> Result<String, String> {
-    let own = if seen.is_tls { "https" } else { "http" };
+    let own = if rule_listener.is_tls { "https" } else { "http" };
     let name = match scheme {
         None => own,
         Some(name @ ("http" | "https")) => name,
@@ -315,7 +315,7 @@ fn redirect_base(
     };
     let usual = if name == "https" { 443 } else { 80 };
     // Another scheme implies its default port.
-    let port = port.unwrap_or(if scheme.is_some() { usual } else { seen.port });
+    let port = port.unwrap_or(if scheme.is_some() { usual } else { rule_listener.port });
     let port = if port == usual { String::new() } else { format!(":{port}") };
     Ok(format!("{name}://{host}{port}"))
 }

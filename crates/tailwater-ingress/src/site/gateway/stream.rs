@@ -20,13 +20,13 @@ pub(super) fn render(builder: &mut Builder<'_>, attachment: &Attachment, rendere
             if backend.weight == 0 || target.is_some() {
                 continue;
             }
-            let found = check_backend(builder.snapshot, &state.route, backend).map_err(|(_, error)| error);
+            let result = check_backend(builder.snapshot, &state.route, backend).map_err(|(_, error)| error);
             let name = &backend.service.name;
             let port = backend.port.map_or(BackendPort::First, BackendPort::Number);
             let service = Backend { service: name.name.clone(), port };
-            let found =
-                found.and_then(|()| builder.groups.of_stream(&name.namespace, &service, false, &owner));
-            match found {
+            let result =
+                result.and_then(|()| builder.groups.of_stream(&name.namespace, &service, false, &owner));
+            match result {
                 Ok(group) => target = Some(group),
                 Err(error) => builder.problem(&owner, format!("{error}: connections are closed")),
             }

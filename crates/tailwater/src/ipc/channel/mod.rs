@@ -203,12 +203,12 @@ impl Channel {
             return Err(malformed());
         }
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let remaining = until.saturating_duration_since(Instant::now());
             let mut flags = SendFlags::NOSIGNAL;
-            if left.is_zero() {
+            if remaining.is_zero() {
                 flags |= SendFlags::DONTWAIT;
             } else {
-                sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, Some(left))?;
+                sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, Some(remaining))?;
             }
             match sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, flags) {
                 Ok(_) => return Ok(()),

@@ -132,26 +132,30 @@ impl ControlApi {
     /// Sends the response to the connection of this number.
     fn respond(&mut self, number: u64, response: &ApiResponse) {
         let now = Instant::now();
-        if let Some(connection) = self.connections.iter_mut().find(|known| known.number == number) {
+        if let Some(connection) =
+            self.connections.iter_mut().find(|known_connection| known_connection.number == number)
+        {
             connection.respond(response, now);
         }
     }
 
     /// Lets the connection of this number wait for the outcome of a purge, which arrives on `outcome`.
     fn wait_for(&mut self, number: u64, outcome: UnixStream) {
-        if let Some(connection) = self.connections.iter_mut().find(|known| known.number == number) {
+        if let Some(connection) =
+            self.connections.iter_mut().find(|known_connection| known_connection.number == number)
+        {
             connection.wait_for(outcome);
         }
     }
 
     /// Connection of this number.
     fn connection(&self, number: u64) -> Option<&Connection> {
-        self.connections.iter().find(|known| known.number == number)
+        self.connections.iter().find(|known_connection| known_connection.number == number)
     }
 
     /// Closes this process's end of the connection of this number: another process responds.
     fn leave_to_another(&mut self, number: u64) {
-        self.connections.retain(|known| known.number != number);
+        self.connections.retain(|connection| connection.number != number);
     }
 
     fn accept(&mut self, now: Instant) {

@@ -171,7 +171,7 @@ impl PathRules {
     /// A log. A file may be replaced by another one; a terminal or a pipe is what it is.
     fn add_log(&mut self, log: &Path, rights: BitFlags<AccessFs>) {
         match fs::metadata(log) {
-            Ok(found) if !found.is_file() => self.add_exactly(log, rights & AccessFs::WriteFile),
+            Ok(metadata) if !metadata.is_file() => self.add_exactly(log, rights & AccessFs::WriteFile),
             Ok(_) => {
                 self.add_parent(log, rights);
                 // A link to a file elsewhere.
@@ -194,7 +194,7 @@ impl PathRules {
             return;
         }
         match fs::metadata(path) {
-            Ok(found) if !found.is_dir() => {
+            Ok(metadata) if !metadata.is_dir() => {
                 let real = fs::canonicalize(path);
                 match real.as_deref().ok().and_then(Path::parent) {
                     Some(directory) => self.add_exactly(directory, rights),
@@ -213,13 +213,13 @@ impl PathRules {
         if rights.is_empty() {
             return;
         }
-        let Ok(found) = fs::metadata(path) else {
+        let Ok(metadata) = fs::metadata(path) else {
             *self.missing.entry(path.to_owned()).or_default() |= rights;
             return;
         };
         // An object without a path of its own, such as a pipe behind /dev/stdout, keeps this one.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let id = (found.dev(), found.ino());
+        let id = (metadata.dev(), metadata.ino());
         let place = self.there.entry(path.clone()).or_insert(PathRule { path, id, rights, origin });
         place.rights |= rights;
         if origin == Origin::Configuration {
@@ -241,13 +241,13 @@ impl PathRules {
 
     /// A place of `other` with which not all may be done that it wants.
     pub(super) fn lacks<'a>(&self, other: &'a Self) -> Option<&'a PathRule> {
-        other.iter().find(|wanted| !self.allows(wanted))
+        other.iter().find(|path_rule| !self.allows(path_rule))
     }
 
-    fn allows(&self, wanted: &PathRule) -> bool {
-        let allowed = wanted.path.ancestors().filter_map(|path| self.there.get(path));
-        let allowed = allowed.filter(|place| place.path != wanted.path || place.id == wanted.id);
-        allowed.fold(BitFlags::EMPTY, |rights, place| rights | place.rights).contains(wanted.rights)
+    fn allows(&self, path_rule: &PathRule) -> bool {
+        let allowed = path_rule.path.ancestors().filter_map(|path| self.there.get(path));
+        let allowed = allowed.filter(|place| place.path != path_rule.path || place.id == path_rule.id);
+        allowed.fold(BitFlags::EMPTY, |rights, place| rights | place.rights).contains(path_rule.rights)
     }
 }
 
@@ -255,10 +255,10 @@ impl PathRules {
 impl fmt::Display for PathRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
-        let written = count("writing in");
+        let written_len = count("writing in");
         let read = count("reading");
-        let plural = if written == 1 { "" } else { "s" };
-        write!(f, "files may be written in {written} place{plural}")?;
+        let plural = if written_len == 1 { "" } else { "s" };
+        write!(f, "files may be written in {written_len} place{plural}")?;
         if read > 0 {
             write!(f, " and read in {read} more")
         } else {

@@ -216,9 +216,9 @@ fn server_with_a_slow_user() -> Server {
 fn hashes_for_clients_that_left_delay_no_other_client() {
     let server = server_with_a_slow_user();
     for name in ["slow", "nobody"] {
-        let left: Vec<_> =
+        let clients: Vec<_> =
             (0..60).map(|n| send_login(&server, "127.0.0.1", &format!("{name}:{n}"))).collect();
-        drop(left);
+        drop(clients);
         assert_eq!(login(&server, "/", "fast:password").status, 200);
     }
     server.wait_error_log("client prematurely closed connection").unwrap();
@@ -298,8 +298,8 @@ fn auth_delay_delays_refusals_only() {
         ("/deny/", "user:x", 403, 2),
     ] {
         assert_eq!(login(&server, target, credentials).status, status, "{target}");
-        let found = || server.error_log().matches("delaying unauthorized request, client: 127.0.0.1").count();
-        assert!(wait::until(wait::TIMEOUT, || found() == delayed), "{target} {credentials}: {}", found());
+        let find = || server.error_log().matches("delaying unauthorized request, client: 127.0.0.1").count();
+        assert!(wait::until(wait::TIMEOUT, || find() == delayed), "{target} {credentials}: {}", find());
     }
 }
 
@@ -315,7 +315,7 @@ fn malformed_directives_are_refused() {
         ("auth_basic $nothing; auth_basic_user_file a;", "unknown \"nothing\" variable"),
         ("auth_delay soon;", "\"auth_delay\" directive invalid value"),
     ] {
-        let found = refusal(text);
-        assert!(found.contains(said), "{text}: {found}");
+        let found_text = refusal(text);
+        assert!(found_text.contains(said), "{text}: {found_text}");
     }
 }

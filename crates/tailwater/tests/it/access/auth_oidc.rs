@@ -69,7 +69,7 @@ fn login_creates_a_session_and_returns() {
 fn logins_of_one_client_do_not_flood_the_provider() {
     let provider = Provider::start();
     let server = provider.serve("", APP);
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     let begin = || {
         let (url, browser) = begin(&server, "/app");
         // The code has the nonce for the ID token.
@@ -95,7 +95,7 @@ fn logins_of_one_client_do_not_flood_the_provider() {
     };
     assert!(wait::until(wait::TIMEOUT, is_refused), "{}", server.error_log());
     assert_eq!(provider.asked("/token").len(), 32);
-    drop(held);
+    drop(guard);
     for mut client in clients {
         let response = client.read_response().unwrap();
         assert_eq!(response.status, 302, "{}", server.error_log());
@@ -110,7 +110,7 @@ fn state_of_a_login_is_used_once() {
     let (url, browser) = begin(&server, "/app/page?x=1");
     let target =
         format!("/oidc_callback?code={}&state={}", arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     // Two callbacks with the same code at the same time.
     let mut clients = [0, 1].map(|_| {
         let mut client = server.connect().unwrap();
@@ -120,7 +120,7 @@ fn state_of_a_login_is_used_once() {
         client
     });
     server.wait_error_log("response of the OpenID provider: its state was used before").unwrap();
-    drop(held);
+    drop(guard);
     let mut sessions = 0;
     for client in &mut clients {
         let response = client.read_response().unwrap();
@@ -173,8 +173,8 @@ fn host_that_is_no_name_of_the_server_begins_no_login() {
             // The parser takes no such host.
             continue;
         }
-        let found = redirect_uri(&response);
-        assert_eq!(found, format!("http%3A%2F%2F{expected}%2Foidc_callback"), "{line} {host}");
+        let text = redirect_uri(&response);
+        assert_eq!(text, format!("http%3A%2F%2F{expected}%2Foidc_callback"), "{line} {host}");
     }
     // A URL in the configuration counts for all hosts.
     let server = provider.serve(
@@ -253,8 +253,8 @@ fn tokens_that_prove_nothing_are_refused() {
         ("exp", Value::Null),
         ("sub", Value::Null),
     ] {
-        let found = refused(&|script| script.claims[name] = value.clone());
-        assert_eq!(found, (502, None), "{name} {value}");
+        let entry = refused(&|script| script.claims[name] = value.clone());
+        assert_eq!(entry, (502, None), "{name} {value}");
     }
     assert_eq!(refused(&|script| script.is_forged = true), (502, None));
     assert_eq!(refused(&|script| script.status = 400), (502, None));
@@ -291,16 +291,16 @@ fn logout_ends_the_session_here_and_there() {
     assert_eq!(get_with(&server, "/", &session).status, 204);
     assert_eq!(get_with(&server, "/token", &session).field("X-User"), Some("alice"));
     assert_eq!(get_with(&server, "/admin", &session).status, 403);
-    let left =
+    let left_response =
         request(&server, "GET /logout", &[&format!("Cookie: {session}"), "Sec-Fetch-Site: same-origin"]);
-    let location = left.field("Location").unwrap();
+    let location = left_response.field("Location").unwrap();
     assert!(
         location.starts_with(&format!("{}/logout?a=b&client_id=client&", provider.issuer())),
         "{location}"
     );
     assert_eq!(arg(location, "post_logout_redirect_uri"), Some("http%3A%2F%2Flocalhost%2Fbye"));
     assert!(arg(location, "id_token_hint").unwrap().split('.').count() == 3);
-    assert_eq!(left.field("Set-Cookie"), Some("SID=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"));
+    assert_eq!(left_response.field("Set-Cookie"), Some("SID=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"));
     assert_eq!(get_with(&server, "/", &session).status, 302);
     // A server without the provider has these paths for itself.
     for path in ["/cb", "/logout"] {

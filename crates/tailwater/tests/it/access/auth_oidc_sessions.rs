@@ -64,14 +64,14 @@ fn tokens_that_end_soon_are_renewed_while_requests_pass() {
         script.tokens = json!({ "expires_in": 3600 });
         script.claims["groups"] = json!(["c"]);
     });
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     // Each request passes with the old token, also the one that begins the renewal.
     let is_asked = || {
         assert_eq!(user(&get_with(&server, "/", &session)), "alice access");
         provider.asked("/token").len() == 2
     };
     assert!(wait::until(wait::TIMEOUT * 2, is_asked), "{}", server.error_log());
-    drop(held);
+    drop(guard);
     let is_renewed = || user(&get_with(&server, "/", &session)) == "alice access-1";
     assert!(wait::until(wait::TIMEOUT, is_renewed), "{}", server.error_log());
     let asked = provider.asked("/token");
@@ -89,7 +89,7 @@ fn one_renewal_serves_all_requests_of_a_session() {
     let session = session(&provider, &server, "/");
     wait_for_end();
     provider.change(|script| script.userinfo = json!({ "sub": "alice", "name": "Alicia" }));
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     let mut clients: Vec<_> = (0..20)
         .map(|_| {
             let mut client = server.connect().unwrap();
@@ -101,7 +101,7 @@ fn one_renewal_serves_all_requests_of_a_session() {
     // The one that has begun it may be among those that leave.
     clients.drain(..10);
     provider.change(|script| script.tokens = json!({ "expires_in": 3600 }));
-    drop(held);
+    drop(guard);
     for client in &mut clients {
         let response = client.read_response().unwrap();
         assert_eq!(user(&response), "alice access-1 {\"name\":\"Alicia\",\"sub\":\"alice\"}");
@@ -116,13 +116,13 @@ fn renewal_goes_on_without_the_client_that_began_it() {
     let server = provider.serve_on_loops("", APP);
     let session = session(&provider, &server, "/");
     wait_for_end();
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     let mut client = server.connect().unwrap();
     client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\nCookie: {session}\r\n\r\n")).unwrap();
     assert!(wait::until(wait::TIMEOUT, || provider.asked("/token").len() == 2), "{}", server.error_log());
     drop(client);
     provider.change(|script| script.tokens = json!({ "expires_in": 3600 }));
-    drop(held);
+    drop(guard);
     // A second use of the first refresh token would end the session.
     assert_eq!(user(&get_with(&server, "/", &session)), "alice access-1");
     assert_eq!(provider.asked("/token").len(), 2);
@@ -229,9 +229,9 @@ fn page_of_another_site_ends_no_session() {
     {
         assert_eq!(ask(&line, &["Sec-Fetch-Site: cross-site"]).status, 200, "{line}");
     }
-    let left = ask(&format!("POST /logout{target}"), &["Origin: null"]);
-    assert_eq!(left.status, 302);
-    assert!(left.field("Location").unwrap().starts_with(&format!("{}/logout?", provider.issuer())));
+    let response = ask(&format!("POST /logout{target}"), &["Origin: null"]);
+    assert_eq!(response.status, 302);
+    assert!(response.field("Location").unwrap().starts_with(&format!("{}/logout?", provider.issuer())));
     assert_eq!(get_with(&server, "/", &session).status, 302);
     // Without a session, the provider is not asked.
     assert_eq!(ask("GET /logout", &[]).status, 302);
@@ -249,8 +249,8 @@ fn user_ends_a_session_by_pages_of_the_server() {
         "Origin: http://localhost",
     ] {
         let session = session(&provider, &server, "/");
-        let left = request(&server, "GET /logout", &[&format!("Cookie: {session}"), fields]);
-        assert_eq!(left.status, 302, "{fields}");
+        let response = request(&server, "GET /logout", &[&format!("Cookie: {session}"), fields]);
+        assert_eq!(response.status, 302, "{fields}");
         assert_eq!(get_with(&server, "/", &session).status, 302, "{fields}");
     }
     assert_eq!(metric(&server, "oidc_logouts_total{provider=\"idp\"}"), 5);
@@ -267,11 +267,11 @@ fn sessions<const N: usize>(provider: &Provider, server: &Server, of: [(&str, &s
 }
 
 /// True for each session that has not ended, on any loop.
-fn left<const N: usize>(server: &Server, sessions: &[String; N]) -> [bool; N] {
+fn live_sessions<const N: usize>(server: &Server, sessions: &[String; N]) -> [bool; N] {
     std::array::from_fn(|at| {
-        let found = [0; 8].map(|_| get_with(server, "/", &sessions[at]).status);
-        assert!(found.iter().all(|status| *status == found[0]), "{found:?}");
-        found[0] == 204
+        let results = [0; 8].map(|_| get_with(server, "/", &sessions[at]).status);
+        assert!(results.iter().all(|status| *status == results[0]), "{results:?}");
+        results[0] == 204
     })
 }
 
@@ -280,12 +280,12 @@ fn logout_token_ends_the_sessions_it_names() {
     let provider = Provider::start();
     let server = provider.serve_on_loops("backchannel_logout_uri /backchannel;", APP);
     let all = sessions(&provider, &server, [("alice", "1"), ("alice", "2"), ("alice", "3"), ("bob", "4")]);
-    assert_eq!(left(&server, &all), [true; 4]);
+    assert_eq!(live_sessions(&server, &all), [true; 4]);
     let send = |token: &str| post(&server, "/backchannel", &format!("a=b&logout_token={token}"));
     let token = logout_token(&provider, "a", &json!({ "sid": "2" }));
     let done = send(&token);
     assert_eq!((done.status, done.field("Cache-Control")), (200, Some("no-store")), "{}", server.error_log());
-    assert_eq!(left(&server, &all), [true, false, true, true]);
+    assert_eq!(live_sessions(&server, &all), [true, false, true, true]);
     // Tokens that are none.
     let forged = {
         let claims = json!({
@@ -317,16 +317,16 @@ fn logout_token_ends_the_sessions_it_names() {
         assert_eq!((refused.status, refused.field("Cache-Control")), (400, Some("no-store")), "{why}");
         server.wait_error_log(why).unwrap();
     }
-    assert_eq!(left(&server, &all), [true, false, true, true]);
+    assert_eq!(live_sessions(&server, &all), [true, false, true, true]);
     // Another method, a body that is too large, and no body.
     assert_eq!(request(&server, "GET /backchannel", &[]).status, 405);
     assert_eq!(post(&server, "/backchannel", &"x".repeat(50_000)).status, 413);
     assert_eq!(post(&server, "/backchannel", "").status, 400);
     // A logout token that names the session of another user ends nothing.
     assert_eq!(send(&with("9", json!({ "sid": "4" }))).status, 200);
-    assert_eq!(left(&server, &all), [true, false, true, true]);
+    assert_eq!(live_sessions(&server, &all), [true, false, true, true]);
     assert_eq!(send(&with("10", json!({ "aud": ["other", "client"] }))).status, 200);
-    assert_eq!(left(&server, &all), [false, false, false, true]);
+    assert_eq!(live_sessions(&server, &all), [false, false, false, true]);
     assert_eq!(metric(&server, "oidc_logouts_total{provider=\"idp\"}"), 3);
 }
 
@@ -337,13 +337,13 @@ fn logout_ends_a_session_that_is_being_renewed() {
     let server = provider.serve_on_loops("backchannel_logout_uri /backchannel;", APP);
     let [session] = sessions(&provider, &server, [("alice", "1")]);
     wait_for_end();
-    let held = provider.gate.lock().unwrap();
+    let guard = provider.gate.lock().unwrap();
     let mut client = server.connect().unwrap();
     client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\nCookie: {session}\r\n\r\n")).unwrap();
     assert!(wait::until(wait::TIMEOUT, || provider.asked("/token").len() == 2), "{}", server.error_log());
     let token = logout_token(&provider, "a", &json!({ "sub": "alice" }));
     assert_eq!(post(&server, "/backchannel", &format!("logout_token={token}")).status, 200);
-    drop(held);
+    drop(guard);
     assert_eq!(client.read_response().unwrap().status, 302);
     assert_eq!(get_with(&server, "/", &session).status, 302);
 }
@@ -366,13 +366,13 @@ fn page_of_the_provider_ends_the_session_it_names() {
         assert_eq!(get_with(&server, &format!("/front{args}"), &all[0]).status, 400, "{args}");
     }
     assert_eq!(page(&server, &format!("/front?iss={issuer}&sid=none")).0, 200);
-    assert_eq!(left(&server, &all), [true; 2]);
+    assert_eq!(live_sessions(&server, &all), [true; 2]);
     let ended =
         request(&server, &format!("GET /front?iss={issuer}&sid=a%2F1"), &["Sec-Fetch-Site: cross-site"]);
     assert_eq!((ended.status, ended.field("Cache-Control")), (200, Some("no-store")));
     // The page of the logout is shown in a frame.
     assert_eq!((ended.field("X-Frame-Options"), ended.field("Content-Security-Policy")), (None, None));
-    assert_eq!(left(&server, &all), [false, true]);
+    assert_eq!(live_sessions(&server, &all), [false, true]);
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn sessions_are_in_the_store_and_end_with_their_pairs() {
         ))
         .unwrap();
     assert_eq!(client.read_response().unwrap().status, 204);
-    assert_eq!(left(&server, &all), [true, false]);
+    assert_eq!(live_sessions(&server, &all), [true, false]);
     // A reload keeps them, and their logouts.
     let conf = provider.conf(
         3,
@@ -412,21 +412,21 @@ fn sessions_are_in_the_store_and_end_with_their_pairs() {
         &app.replace("return 200 1", "return 200 2"),
     );
     reload_until(&mut server, &conf, "/version", "2");
-    assert_eq!(left(&server, &all), [true, false]);
+    assert_eq!(live_sessions(&server, &all), [true, false]);
     let pairs = || -> Value { serde_json::from_str(&page(&server, "/api/9/http/keyvals/users").1).unwrap() };
     assert_eq!(pairs().as_object().unwrap().len(), 1);
     let fields = [&*format!("Cookie: {}", all[0]), "Sec-Fetch-Site: same-origin"];
     assert_eq!(request(&server, "GET /logout", &fields).status, 302);
-    assert_eq!(left(&server, &all), [false, false]);
+    assert_eq!(live_sessions(&server, &all), [false, false]);
     assert_eq!(pairs(), json!({}));
     // The table bounds the sessions: those used longest ago end.
     let first = sessions(&provider, &server, [("first", "1")]);
-    assert_eq!(left(&server, &first), [true]);
+    assert_eq!(live_sessions(&server, &first), [true]);
     provider.change(|script| script.claims = json!({ "sub": "x".repeat(4000) }));
     for _ in 0..30 {
         session(&provider, &server, "/");
     }
-    assert_eq!(left(&server, &first), [false]);
+    assert_eq!(live_sessions(&server, &first), [false]);
     assert!(metric(&server, "oidc_sessions{provider=\"idp\"}") < 30);
 }
 

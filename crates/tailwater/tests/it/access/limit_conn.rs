@@ -110,8 +110,8 @@ fn malformed_directives_are_refused() {
         (zone, "limit_conn a 1; limit_conn a 2;", "\"limit_conn\" directive is duplicate"),
         (zone, "limit_conn a;", "invalid number of arguments in \"limit_conn\" directive"),
     ] {
-        let found = refusal_of(&format!("http {{ {http} server {{ listen 127.0.0.1:{{port}}; {inner} }} }}"));
-        assert!(found.contains(said), "{http} {inner}: {found}");
+        let text = refusal_of(&format!("http {{ {http} server {{ listen 127.0.0.1:{{port}}; {inner} }} }}"));
+        assert!(text.contains(said), "{http} {inner}: {text}");
     }
 }
 

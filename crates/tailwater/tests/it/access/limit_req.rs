@@ -82,9 +82,9 @@ fn excess_is_delayed_or_refused() {
         let (before, behind) = text.split_once("1.000").unwrap_or((text, ""));
         let is_said = |l: &&str| l.contains(level) && l.contains(before) && l.contains(behind);
         // Each log is written by a thread of its own, so this one may lag behind the other.
-        let found = || server.error_log().lines().filter(is_said).count();
-        let is_enough = || found() >= count;
-        assert!(wait::until(wait::TIMEOUT, is_enough), "{line}: {}\n{}", found(), server.error_log());
+        let find = || server.error_log().lines().filter(is_said).count();
+        let is_enough = || find() >= count;
+        assert!(wait::until(wait::TIMEOUT, is_enough), "{line}: {}\n{}", find(), server.error_log());
     }
     let lines = server.access_log(30).unwrap();
     for line in [
@@ -218,8 +218,8 @@ fn malformed_directives_are_refused() {
         (zone, "limit_req_status 600;", "value must be between 400 and 599"),
         (zone, "limit_req_log_level crit;", "invalid value \"crit\""),
     ] {
-        let found = refused(http, server);
-        assert!(found.contains(said), "{http} {server}: {found}");
+        let text = refused(http, server);
+        assert!(text.contains(said), "{http} {server}: {text}");
     }
 }
 

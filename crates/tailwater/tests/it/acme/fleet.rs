@@ -50,8 +50,8 @@ fn leaf(ca: &Ca, server: &Server) -> Option<Vec<u8>> {
 
 /// Waits until a node presents a certificate that the authority has issued.
 fn wait_leaf(ca: &Ca, server: &Server) -> Vec<u8> {
-    let found = wait::some(PATIENCE, || leaf(ca, server));
-    found.unwrap_or_else(|| panic!("{:?}\n{}", ca.said(), server.error_log()))
+    let value = wait::some(PATIENCE, || leaf(ca, server));
+    value.unwrap_or_else(|| panic!("{:?}\n{}", ca.said(), server.error_log()))
 }
 
 fn orderer(engine: &FakeNats) -> Option<String> {

@@ -451,12 +451,12 @@ fn serve_and_proxy_commands_order_certificates() {
         let mut group = command(&ca, &port, &dir, &words);
         let printed = || fs::read_to_string(dir.join("stdout")).unwrap_or_default();
         let mut client = None;
-        let found = wait::until(wait::TIMEOUT, || {
+        let is_found = wait::until(wait::TIMEOUT, || {
             client = Client::connect_tls(addr, &config, "example.com").ok();
             client.is_some()
         });
         let err = fs::read_to_string(dir.join("stderr")).unwrap_or_default();
-        assert!(found, "{} {err} {:?}", printed(), ca.said());
+        assert!(is_found, "{} {err} {:?}", printed(), ca.said());
         let mut client = client.unwrap();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n")).unwrap();
         assert_eq!(client.read_response().unwrap().text(), text);

@@ -18,11 +18,11 @@ fn pebble() -> Option<PathBuf> {
         return Some(named.into());
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join("pebble")).find(|path| path.is_file());
-    if found.is_none() {
+    let found_path = std::env::split_paths(&paths).map(|dir| dir.join("pebble")).find(|path| path.is_file());
+    if found_path.is_none() {
         leave_out(Lacks::Machine, "no pebble to order certificates from");
     }
-    found
+    found_path
 }
 
 #[test]

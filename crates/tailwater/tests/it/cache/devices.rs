@@ -47,9 +47,9 @@ fn conf(dir: &Path, device: &Path, origin: SocketAddr) -> String {
 }
 
 fn is_hit(server: &Server, size: usize) -> bool {
-    let found = Client::get(server.addr(), &format!("/{size}")).unwrap();
-    assert!(found.body == body(size), "{size}: {}", server.error_log());
-    found.field("X-Cache") == Some("HIT")
+    let response = Client::get(server.addr(), &format!("/{size}")).unwrap();
+    assert!(response.body == body(size), "{size}: {}", server.error_log());
+    response.field("X-Cache") == Some("HIT")
 }
 
 fn purge(server: &Server, size: usize) -> u16 {

@@ -25,14 +25,14 @@ fn text() -> String {
 fn examples() -> Vec<(String, String)> {
     let text = text().replace("\n### ", "\n## ");
     let sections = text.split("\n## ").skip(1);
-    let found = sections.filter_map(|section| {
+    let results = sections.filter_map(|section| {
         let (_, rest) = section.split_once("```nginx\n")?;
         let example = rest.split("```").next()?.to_owned();
         let whole =
             if example.contains("http {") { example } else { format!("events {{ }} http {{ {example} }}") };
         Some((section.lines().next()?.to_owned(), whole))
     });
-    found.collect()
+    results.collect()
 }
 
 /// A server with the example below this heading in front of this origin, with directories of its own.
@@ -52,7 +52,7 @@ fn example_with(heading: &str, origin: SocketAddr, more: &str) -> Server {
 }
 
 fn conf(heading: &str, origin: SocketAddr, more: &str) -> String {
-    let (_, conf) = examples().into_iter().find(|(found, _)| found == heading).unwrap();
+    let (_, conf) = examples().into_iter().find(|(candidate, _)| candidate == heading).unwrap();
     conf.replacen("http {", &format!("http {{ {more}"), 1)
         .replace(ORIGIN[0], &origin.to_string())
         .replace(ORIGIN[1], &format!("server {origin}"))
@@ -70,12 +70,12 @@ fn path(head: &str) -> &str {
 /// Sends requests until one is a hit and no fill is in progress that could replace it.
 fn wait_for_hit(server: &Server, path: &str) -> Response {
     let is_filling = || metric_sum(server, "cache_filling") > 0;
-    let found = wait::some(wait::TIMEOUT, || {
+    let found_response = wait::some(wait::TIMEOUT, || {
         let response = request(server, &format!("GET {path}"), &[]);
         (cache_status(&response) == "HIT" && !is_filling())
             .then(|| request(server, &format!("GET {path}"), &[]))
     });
-    found.unwrap_or_else(|| panic!("{path} is never there: {}", server.error_log()))
+    found_response.unwrap_or_else(|| panic!("{path} is never there: {}", server.error_log()))
 }
 
 #[test]
@@ -246,8 +246,9 @@ fn example_of_tags_purges_by_tag() {
         fill();
         let field = format!("Surrogate-Key: {tag}");
         assert_eq!(request(&server, "PURGE /", &[&field]).status, 204);
-        let found = paths.map(|path| cache_status(&request(&server, &format!("GET {path}"), &[])).to_owned());
-        assert_eq!(found, expected, "{tag}");
+        let results =
+            paths.map(|path| cache_status(&request(&server, &format!("GET {path}"), &[])).to_owned());
+        assert_eq!(results, expected, "{tag}");
     }
 }
 

@@ -294,12 +294,12 @@ fn dripping_fill_is_continued_after_the_lock_age() {
         }
         let from = request.split("\r\nRange: bytes=").nth(1).unwrap().split('-').next().unwrap();
         let from: usize = from.parse().unwrap();
-        let left = LEN - from;
+        let remaining = LEN - from;
         conn.send(format!(
-            "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-{}/{LEN}\r\nContent-Length: {left}\r\n\r\n",
+            "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-{}/{LEN}\r\nContent-Length: {remaining}\r\n\r\n",
             LEN - 1
         ));
-        conn.send("x".repeat(left));
+        conn.send("x".repeat(remaining));
     });
     let server = cached(addr, LOCK);
     let clients: Vec<_> = (0..3)

@@ -203,10 +203,10 @@ fn metrics(server: &Server) -> BTreeMap<String, u64> {
 /// Waits until more than so many responses were stored; fails if the number stops growing.
 fn wait_stored(server: &Server, count: u64) {
     let stored = || metrics(server)["stored_total{cache=\"one\"}"];
-    let mut seen = stored();
-    while seen <= count {
-        assert!(wait::until(wait::TIMEOUT, || stored() > seen), "{seen} {}", server.error_log());
-        seen = stored();
+    let mut seen_count = stored();
+    while seen_count <= count {
+        assert!(wait::until(wait::TIMEOUT, || stored() > seen_count), "{seen_count} {}", server.error_log());
+        seen_count = stored();
     }
 }
 
@@ -258,7 +258,7 @@ fn records(dir: &Path) -> u64 {
 /// Waits until the cache has loaded its directory and no fill is in progress, and compares both.
 fn assert_settled(server: &Server, dir: &Path, store: Store, when: &str) {
     server.wait_error_log(" files, ").unwrap();
-    let mut seen = (OnDisk::default(), BTreeMap::new());
+    let mut seen_value = (OnDisk::default(), BTreeMap::new());
     let is_same = wait::until(wait::TIMEOUT, || {
         let metrics = metrics(server);
         let mut on_disk = OnDisk::default();
@@ -270,10 +270,10 @@ fn assert_settled(server: &Server, dir: &Path, store: Store, when: &str) {
         let is_same = (of("entries"), of("bytes"), of("filling")) == (on_disk.entries, on_disk.bytes, 0);
         let is_small = on_disk.bytes <= store.holds() + store.over() && on_disk.others.is_empty();
         assert_eq!((of("damaged_total"), of("disk_failures_total")), (0, 0), "{}", server.error_log());
-        seen = (on_disk, metrics);
+        seen_value = (on_disk, metrics);
         is_same && is_small
     });
-    assert!(is_same, "{when}: {seen:?} {}", server.error_log());
+    assert!(is_same, "{when}: {seen_value:?} {}", server.error_log());
     let (said, status) = command(dir, &["check"]);
     assert_eq!(status, Some(0), "{when}: {said}");
 }

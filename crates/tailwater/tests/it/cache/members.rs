@@ -156,10 +156,10 @@ fn reload_with(store: &str) {
     wait_stored(&server, PAGES + 1);
     assert_eq!(requests.load(SeqCst), before + 1);
     // Removed: its share is fetched again, and nothing else.
-    let left = on(&server, "b");
+    let remaining = on(&server, "b");
     change(&mut server, &conf("/a member=/c member=/d"));
-    assert_eq!(count(&hits(&server)), PAGES - left, "{}", server.error_log());
-    wait_stored(&server, PAGES + 1 + left);
+    assert_eq!(count(&hits(&server)), PAGES - remaining, "{}", server.error_log());
+    wait_stored(&server, PAGES + 1 + remaining);
     // A response with a new owner is removed from the old one as soon as it is fetched.
     assert_eq!(["a", "c", "d"].map(|name| on(&server, name)).iter().sum::<usize>(), 2 * PAGES);
 }
@@ -183,8 +183,8 @@ fn become_several(store: &str) {
     assert_eq!(count(&hits(&server)), PAGES - 1, "{}", server.error_log());
     change(&mut server, &conf("/a"));
     assert!(wait::until(wait::TIMEOUT, || metric(&server, "cache_filling") == 0));
-    let found = count(&hits(&server));
-    assert!(found >= PAGES - 1, "{found} {}", server.error_log());
+    let found_value = count(&hits(&server));
+    assert!(found_value >= PAGES - 1, "{found_value} {}", server.error_log());
     // Responses are also found after a restart with the original member only.
     server.stop().unwrap();
     let server = start(&conf("/a"));
@@ -434,9 +434,9 @@ fn hang(store: &str) {
         [Op::Open, Op::Lookup, Op::Getattr, Op::Readdir].map(|op| cache.disks[1].on(op).inject(Fault::Stall));
     let began = Instant::now();
     cache.server = start(&cache.conf);
-    let found = hits(&cache.server);
+    let results = hits(&cache.server);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?} {}", began.elapsed(), cache.server.error_log());
-    assert_eq!(count(&found), PAGES - share, "{}", cache.server.error_log());
+    assert_eq!(count(&results), PAGES - share, "{}", cache.server.error_log());
     cache.server.wait_error_log("/cache\" is left out: ").unwrap();
     assert_eq!(state(&cache.server, &cache.dir()), "missing");
     let began = Instant::now();

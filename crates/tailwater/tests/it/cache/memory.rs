@@ -58,14 +58,14 @@ fn request(server: &Server, path: &str) -> Client {
 /// Reads so many bytes, all of this value.
 fn read(client: &mut Client, count: usize, byte: u8) {
     for _ in 0..count >> 16 {
-        assert!(client.read_bytes(1 << 16).unwrap().iter().all(|found| *found == byte));
+        assert!(client.read_bytes(1 << 16).unwrap().iter().all(|candidate| *candidate == byte));
     }
 }
 
 /// Number of the given pages in the first half of a file that are in memory; `None` if the kernel does not tell.
 fn in_memory(path: &Path) -> Option<usize> {
     let file = File::open(path).unwrap();
-    let mut found = 0;
+    let mut found_value = 0;
     for nth in 0..8 {
         let mut byte = [0];
         match preadv2(
@@ -74,13 +74,13 @@ fn in_memory(path: &Path) -> Option<usize> {
             nth * (HALF as u64 / 8),
             ReadWriteFlags::NOWAIT,
         ) {
-            Ok(1) => found += 1,
+            Ok(1) => found_value += 1,
             Err(Errno::AGAIN) => {}
             Err(Errno::OPNOTSUPP) => return None,
             other => panic!("{other:?}"),
         }
     }
-    Some(found)
+    Some(found_value)
 }
 
 #[test]

@@ -82,10 +82,10 @@ fn metric_is(server: &Server, name: &str, value: u64) {
 #[test]
 fn files_of_nginx_are_kept_unread_by_default() {
     let files = [(A, vec![b'a'; 100]), (B, vec![b'b'; 5000])];
-    let written = files.clone().map(|((key, _), body)| file(key, FUTURE, HEAD, &body));
+    let written_values = files.clone().map(|((key, _), body)| file(key, FUTURE, HEAD, &body));
     let builder = files
         .iter()
-        .zip(&written)
+        .zip(&written_values)
         .fold(server(), |builder, (((_, name), _), content)| builder.file(format!("cache/{name}"), content));
     let (to, request_count) = counting(|conn, _, nth| conn.answer("", format!("fresh {nth}")));
     let server = cached(builder, to, "", "");
@@ -101,8 +101,8 @@ fn files_of_nginx_are_kept_unread_by_default() {
     metric_is(&server, "cache_entries", 2);
     metric_is(&server, "cache_damaged_total", 0);
     let content = |(_, name): (&str, &str)| fs::read(server.prefix().join("cache").join(name)).unwrap();
-    assert_ne!(content(A)[..8], written[0][..8]);
-    assert!(content(B) == written[1]);
+    assert_ne!(content(A)[..8], written_values[0][..8]);
+    assert!(content(B) == written_values[1]);
     assert!(!server.error_log().contains("damaged"), "{}", server.error_log());
 }
 

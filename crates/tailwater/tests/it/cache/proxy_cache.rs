@@ -89,12 +89,12 @@ fn second_request_is_a_hit() {
     assert_eq!(get(&server, "/b").text(), "/b 1");
     assert_eq!(origin.request_count(), 2);
     wait_stored(&server, 2);
-    let found = files(&server);
-    assert_eq!(found.len(), 2, "{found:?}");
+    let paths = files(&server);
+    assert_eq!(paths.len(), 2, "{paths:?}");
     // The path is that of nginx: the levels are taken from the end of the MD5 of the key.
     let key = md5(&format!("http://{}/a", origin.addr));
     let place = format!("cache/{}/{}/{key}", &key[31..], &key[29..31]);
-    assert!(found.contains(&server.prefix().join(&place)), "{place} {found:?}");
+    assert!(paths.contains(&server.prefix().join(&place)), "{place} {paths:?}");
     assert_eq!(server.access_log(3).unwrap(), ["GET /a 200 MISS -", "GET /a 200 HIT -", "GET /b 200 MISS -"]);
 }
 
@@ -171,8 +171,8 @@ fn entries_survive_restart_and_reload() {
     // A new server finds the files.
     let other =
         origin.cached_in(&format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()), "");
-    let found = get(&other, "/a");
-    assert_eq!((cache_status(&found), found.text()), ("HIT", "/a 0".to_owned()));
+    let response = get(&other, "/a");
+    assert_eq!((cache_status(&response), response.text()), ("HIT", "/a 0".to_owned()));
     assert_eq!(origin.request_count(), 1);
     for (path, content) in kept {
         assert_eq!(fs::read(path).unwrap(), content);
@@ -583,9 +583,9 @@ fn chunked_fill_serves_slow_clients() {
     wait_stored(&server, 1);
     let mut other = server.connect().unwrap();
     other.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let found = other.read_response().unwrap();
-    assert_eq!((cache_status(&found), found.body.len()), ("HIT", expected.len()));
-    assert!(found.body == expected && found.field("Content-Length") == Some("1638400"));
+    let response = other.read_response().unwrap();
+    assert_eq!((cache_status(&response), response.body.len()), ("HIT", expected.len()));
+    assert!(response.body == expected && response.field("Content-Length") == Some("1638400"));
     let first = slow.read_response().unwrap();
     assert!(first.body == expected, "{}", first.body.len());
 }

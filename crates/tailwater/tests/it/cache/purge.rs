@@ -149,8 +149,8 @@ fn api_purges() {
         ("{}", 400, "CachePurgeFormatError"),
         ("{\"key\":\"a\",\"tag\":\"b\"}", 400, "CachePurgeFormatError"),
     ] {
-        let (found, text) = purge(&server, body);
-        assert!(found == status && text.contains(&format!("\"code\":\"{code}\"")), "{body}: {text}");
+        let (value, text) = purge(&server, body);
+        assert!(value == status && text.contains(&format!("\"code\":\"{code}\"")), "{body}: {text}");
     }
 }
 

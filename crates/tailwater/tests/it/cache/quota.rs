@@ -96,11 +96,11 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
             assert!(!is_hit(&server, "a", nth));
             wait_stored(&server, 16 + nth);
         }
-        let left = (200 << 10) / ENTRY;
-        wait_entries(&server, 3 + 12 + left);
-        assert_eq!(removed(&server), 20 - left, "{store}");
+        let remaining = (200 << 10) / ENTRY;
+        wait_entries(&server, 3 + 12 + remaining);
+        assert_eq!(removed(&server), 20 - remaining, "{store}");
         wait_owners(&server, 2);
-        for nth in 20 - left as usize..20 {
+        for nth in 20 - remaining as usize..20 {
             assert!(is_hit(&server, "a", nth), "{store} {nth}");
         }
         (0..3).for_each(|nth| assert!(is_hit(&server, "b", nth), "{store}"));
@@ -116,7 +116,7 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
         (30..34).for_each(|nth| assert!(!is_hit(&server, "a", nth)));
         wait_stored(&server, 39);
         (13..16).chain(30..34).for_each(|nth| assert!(is_hit(&server, "a", nth), "{store} {nth}"));
-        assert_eq!(removed(&server), 20 - left, "{store}");
+        assert_eq!(removed(&server), 20 - remaining, "{store}");
     }
 }
 
@@ -140,9 +140,9 @@ fn quotas_count_over_a_restart_and_a_kill() {
         wait_loaded(&second);
         wait_entries(&second, 11);
         assert!(is_hit(&second, "a", 9), "{store} {}", second.error_log());
-        let left = (100 << 10) / ENTRY;
-        wait_entries(&second, 1 + left);
-        (10 - left as usize..10).for_each(|nth| assert!(is_hit(&second, "a", nth), "{store} {nth}"));
+        let remaining = (100 << 10) / ENTRY;
+        wait_entries(&second, 1 + remaining);
+        (10 - remaining as usize..10).for_each(|nth| assert!(is_hit(&second, "a", nth), "{store} {nth}"));
         // A response that is in no snapshot is counted when it is requested.
         wait_snapshot(dir.path(), &second);
         second.signal(Signal::KILL).unwrap();
@@ -151,8 +151,8 @@ fn quotas_count_over_a_restart_and_a_kill() {
         std::fs::remove_file(dir.path().join("cache/quotas")).unwrap();
         let third = server().start(&conf("$arg_owner 60k")).unwrap();
         wait_loaded(&third);
-        wait_entries(&third, 1 + left);
-        (10 - left as usize..10).for_each(|nth| assert!(is_hit(&third, "a", nth), "{store} {nth}"));
+        wait_entries(&third, 1 + remaining);
+        (10 - remaining as usize..10).for_each(|nth| assert!(is_hit(&third, "a", nth), "{store} {nth}"));
         wait_entries(&third, 1 + (60 << 10) / ENTRY);
         assert!(is_hit(&third, "a", 9), "{store}");
     }

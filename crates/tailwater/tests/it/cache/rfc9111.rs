@@ -182,8 +182,8 @@ fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
         fresh.status == 504
     };
     let are_stale = wait::until(wait::TIMEOUT, || is_stale("/may") && is_stale("/must"));
-    let found = ["/may", "/must"].map(|path| front.get(path, "Cache-Control: only-if-cached\r\n"));
-    assert!(are_stale, "{found:?}");
+    let responses = ["/may", "/must"].map(|path| front.get(path, "Cache-Control: only-if-cached\r\n"));
+    assert!(are_stale, "{responses:?}");
     let before = front.request_count();
     let accepted = front.get("/may", "Cache-Control: max-stale=100\r\n");
     assert_eq!(

@@ -27,19 +27,19 @@ fn cached(dir: &Path, origin: SocketAddr, parameters: &str) -> Server {
 }
 
 fn is_hit(server: &Server, size: usize) -> bool {
-    let found = Client::get(server.addr(), &format!("/{size}")).unwrap();
-    assert!(found.body == body(size), "{size}");
-    found.field("X-Cache") == Some("HIT")
+    let response = Client::get(server.addr(), &format!("/{size}")).unwrap();
+    assert!(response.body == body(size), "{size}");
+    response.field("X-Cache") == Some("HIT")
 }
 
 /// Names of the files of entries, and of segments.
-fn files(dir: &Path, found: &mut [Vec<String>; 2]) {
+fn files(dir: &Path, results: &mut [Vec<String>; 2]) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
         match entry.path().is_dir() {
-            true => files(&entry.path(), found),
-            false if name.len() == 32 => found[0].push(name),
-            false if name.len() == 8 && name != "snapshot" => found[1].push(name),
+            true => files(&entry.path(), results),
+            false if name.len() == 32 => results[0].push(name),
+            false if name.len() == 8 && name != "snapshot" => results[1].push(name),
             false => {}
         }
     }
@@ -56,9 +56,9 @@ fn small_responses_are_packed_and_survive_a_kill() {
         for size in sizes {
             assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, size)), "{size}: {}", killed.error_log());
         }
-        let mut found = [Vec::new(), Vec::new()];
-        files(&dir.path().join("cache"), &mut found);
-        assert_eq!(found[0].len(), 1, "only the largest has a file: {found:?}");
+        let mut results = [Vec::new(), Vec::new()];
+        files(&dir.path().join("cache"), &mut results);
+        assert_eq!(results[0].len(), 1, "only the largest has a file: {results:?}");
         killed.signal(Signal::KILL).unwrap();
         let _ = killed.wait_exit(wait::TIMEOUT);
         let server = cached(dir.path(), origin, parameters);
@@ -83,7 +83,7 @@ fn record_is_a_hit_while_the_snapshot_is_read() {
     assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, 7000)));
     // Header and a page.
     let snapshot = dir.path().join("cache/pages");
-    let is_in_it = || fs::metadata(&snapshot).is_ok_and(|found| found.len() >= 2 * 4096);
+    let is_in_it = || fs::metadata(&snapshot).is_ok_and(|metadata| metadata.len() >= 2 * 4096);
     assert!(wait::until(wait::TIMEOUT, is_in_it), "{}", killed.error_log());
     killed.signal(Signal::KILL).unwrap();
     let _ = killed.wait_exit(wait::TIMEOUT);
@@ -109,9 +109,9 @@ fn unused_segment_is_removed_as_a_whole() {
     assert_eq!(metric(&server, "cache_entries{cache=\"one\"}"), 3);
     let is_empty = || metric(&server, "cache_entries{cache=\"one\"}") == 0;
     assert!(wait::until(wait::TIMEOUT, is_empty), "{}", server.error_log());
-    let mut found = [Vec::new(), Vec::new()];
-    files(&dir.path().join("cache"), &mut found);
-    assert_eq!(found, [Vec::<String>::new(), Vec::new()]);
+    let mut results = [Vec::new(), Vec::new()];
+    files(&dir.path().join("cache"), &mut results);
+    assert_eq!(results, [Vec::<String>::new(), Vec::new()]);
     assert_eq!(metric(&server, "cache_removed_total{cache=\"one\",reason=\"inactive\"}"), 3);
 }
 

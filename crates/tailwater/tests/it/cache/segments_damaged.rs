@@ -195,8 +195,8 @@ fn torn_segments_lose_only_what_is_missing() {
             let path = killed.segment(number);
             let len = fs::metadata(&path).unwrap().len();
             // `usize::MAX` stands for the whole segment, cut in the middle of its header.
-            let left = if cut == usize::MAX { 30 } else { len - cut as u64 };
-            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
+            let remaining = if cut == usize::MAX { 30 } else { len - cut as u64 };
+            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(remaining).unwrap();
             let server = killed.start(parameters);
             let hits = killed.hits(&server);
             if cut == usize::MAX {

@@ -112,8 +112,8 @@ fn head_conditions_and_ranges_are_answered_from_a_record() {
             );
         }
         let several = request(&server, "GET /a", &["Range: bytes=1-3,99990-"]);
-        let found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
-        assert!(several.status == 206 && found(&whole[1..4]) && found(&whole[99_990..]), "{round}");
+        let is_found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+        assert!(several.status == 206 && is_found(&whole[1..4]) && is_found(&whole[99_990..]), "{round}");
         if round == 0 {
             server = restart(server, || cached(dir.path(), addr, ""));
         }

@@ -249,7 +249,7 @@ fn expired_slice_is_fetched_alone() {
         origin.cached("slice 1000; proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert!(get(&server, "/").body == content(2500));
     wait_stored(&server, 3);
-    let known = slices("/", 0..3);
+    let known_names = slices("/", 0..3);
     // The slices need not become stale in the same second.
     let mut was_stale = false;
     let mut requests = Vec::new();
@@ -259,10 +259,12 @@ fn expired_slice_is_fetched_alone() {
         was_stale |= cache_status(&response) == "STALE";
         requests.extend(origin.requests());
         was_stale
-            && known.iter().all(|slice| requests.iter().filter(|requested| *requested == slice).count() > 1)
+            && known_names
+                .iter()
+                .all(|slice| requests.iter().filter(|requested| *requested == slice).count() > 1)
     };
     assert!(wait::until(wait::TIMEOUT, all_anew), "{requests:?}");
-    assert!(requests.iter().all(|requested| known.contains(requested)), "{requests:?}");
+    assert!(requests.iter().all(|requested| known_names.contains(requested)), "{requests:?}");
 }
 
 #[test]
@@ -568,12 +570,12 @@ fn closed_client_connection_ends_the_fetching() {
 
 #[test]
 fn malformed_directives_are_refused() {
-    for (written, said) in [
+    for (text, said) in [
         ("slice x;", "\"slice\" directive invalid value"),
         ("slice 1m; slice 2m;", "\"slice\" directive is duplicate"),
         ("slice;", "invalid number of arguments in \"slice\" directive"),
     ] {
-        let refused = refusal(written);
+        let refused = refusal(text);
         assert!(refused.contains(said), "{refused}");
     }
 }

@@ -67,19 +67,19 @@ fn example_of_three_disks_runs_as_written() {
 
 /// Sizes of all files on the three disks, by path.
 fn contents(prefix: &Path) -> BTreeMap<String, u64> {
-    fn below(dir: &Path, found: &mut BTreeMap<String, u64>) {
+    fn below(dir: &Path, results: &mut BTreeMap<String, u64>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.is_dir() {
-                below(&path, found);
+                below(&path, results);
             } else {
-                found.insert(path.display().to_string(), entry.metadata().unwrap().len());
+                results.insert(path.display().to_string(), entry.metadata().unwrap().len());
             }
         }
     }
-    let mut found = BTreeMap::new();
+    let mut results = BTreeMap::new();
     for disk in ["disk1", "disk2", "disk3"] {
-        below(&prefix.join(disk), &mut found);
+        below(&prefix.join(disk), &mut results);
     }
-    found
+    results
 }

@@ -72,8 +72,8 @@ fn killed_server_knows_its_cache_at_once() {
     assert_eq!(metric(&server, "cache_entries{cache=\"one\"}"), PAGES);
     assert_eq!(metric(&server, "cache_bytes{cache=\"one\"}"), PAGES * 4096);
     for page in 0..PAGES {
-        let found = Client::get(server.addr(), &format!("/{page}")).unwrap();
-        assert_eq!((found.text(), found.field("X-Cache")), (format!("/{page}"), Some("HIT")));
+        let response = Client::get(server.addr(), &format!("/{page}")).unwrap();
+        assert_eq!((response.text(), response.field("X-Cache")), (format!("/{page}"), Some("HIT")));
     }
 }
 
@@ -102,8 +102,8 @@ fn damaged_snapshot_is_told_and_costs_nothing_else() {
     fs::write(&snapshot, "something else").unwrap();
     let server = cached(dir.path(), origin, "snapshot=off");
     server.wait_error_log("cache \"one\": the snapshot of its index is not used: no snapshot").unwrap();
-    let found = Client::get(server.addr(), "/7").unwrap();
-    assert_eq!((found.text(), found.field("X-Cache")), ("/7".to_owned(), Some("HIT")));
+    let response = Client::get(server.addr(), "/7").unwrap();
+    assert_eq!((response.text(), response.field("X-Cache")), ("/7".to_owned(), Some("HIT")));
 }
 
 #[test]

@@ -8,11 +8,11 @@ fn help(name: &str) -> Output {
 
 #[test]
 fn entries_are_printed_and_unknown_names_fail_with_a_suggestion() {
-    let found = help("proxy_pass");
-    assert!(found.status.success());
-    let text = String::from_utf8(found.stdout).unwrap();
+    let output = help("proxy_pass");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\nSyntax:   proxy_pass URL;\nContext:  location,"), "{text}");
-    assert!(found.stderr.is_empty());
+    assert!(output.stderr.is_empty());
 
     let unknown = help("prxy_pass");
     assert_eq!(unknown.status.code(), Some(1));

@@ -36,15 +36,15 @@ pub(super) fn prefix(conf: &str) -> TempDir {
 
 /// All paths below a directory.
 fn tree(dir: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     for entry in fs::read_dir(dir).expect("the directory is ours") {
         let path = entry.expect("nobody removes it").path();
         if path.is_dir() {
-            found.extend(tree(&path));
+            paths.extend(tree(&path));
         }
-        found.insert(path);
+        paths.insert(path);
     }
-    found
+    paths
 }
 
 #[test]

@@ -226,9 +226,9 @@ server {
 fn explain_shows_file_and_line() {
     let (text, ..) = explained("http://example.com:8399/new/");
     for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {
-        let found = text.lines().find(|line| line.starts_with(about)).unwrap();
+        let found_text = text.lines().find(|line| line.starts_with(about)).unwrap();
         // The test kit puts lines in front of the configuration, which move every line by as much.
-        let number: usize = found.rsplit_once(':').unwrap().1.parse().unwrap();
+        let number: usize = found_text.rsplit_once(':').unwrap().1.parse().unwrap();
         let first: usize = text
             .lines()
             .find(|t| t.starts_with("server "))

@@ -182,11 +182,11 @@ fn slow_client_gets_everything() {
     client.send("GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let head = client.read_head().unwrap();
     assert_eq!(head.field("Content-Length"), Some("67108864"));
-    let mut left: usize = 64 << 20;
-    while left > 0 {
-        let part = left.min(3 << 20);
+    let mut remaining: usize = 64 << 20;
+    while remaining > 0 {
+        let part = remaining.min(3 << 20);
         assert!(client.read_bytes(part).unwrap().iter().all(|byte| *byte == b'x'));
-        left -= part;
+        remaining -= part;
     }
     assert_eq!(client.read_until_close().unwrap(), b"");
 }

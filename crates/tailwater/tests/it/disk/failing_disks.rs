@@ -46,10 +46,10 @@ fn closed_client_connection_does_not_wait_for_the_disk() {
         &format!("location /slow/ {{ alias {}/; }}", disk.path().display()),
     );
     let stall = disk.on(Op::Open).inject(Fault::Stall);
-    let mut gone = server.connect().unwrap();
-    gone.send("GET /slow/a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut client = server.connect().unwrap();
+    client.send("GET /slow/a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
-    drop(gone);
+    drop(client);
     assert_eq!(page(&server, "/fast.txt").0, 200);
     stall.lift();
     assert_eq!(page(&server, "/slow/a"), (200, "slow content".to_owned()));

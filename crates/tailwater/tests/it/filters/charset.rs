@@ -211,13 +211,13 @@ fn media_type_is_passed_as_written() {
                  location /changed {{ proxy_pass http://{addr}; charset koi8-r; override_charset on; }} }}"
         ),
     );
-    for (nth, written) in WRITTEN.iter().enumerate() {
+    for (nth, text) in WRITTEN.iter().enumerate() {
         // The second one may be kept by now.
         for dir in ["", "/kept", "/kept"] {
             let expected = match (dir, nth) {
                 // The origin names no charset, so the server adds its own.
                 ("", 3) => "text/html;charset=; charset=koi8-r",
-                _ => written,
+                _ => text,
             };
             assert_eq!(content_type(&get(&server, &format!("{dir}/{nth}"))), expected, "{dir}");
         }

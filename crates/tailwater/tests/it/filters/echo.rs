@@ -211,12 +211,12 @@ fn lines_stand_around_any_body() {
         ),
     );
     assert_eq!(page(&server, "/a.txt").1, "before /a.txt\nhello\nafter\nend 1");
-    let found = request(&server, "GET /a.txt", &["Range: bytes=0-1"]);
+    let response = request(&server, "GET /a.txt", &["Range: bytes=0-1"]);
     assert_eq!(
-        (found.status, found.field("Content-Length"), found.field("Accept-Ranges")),
+        (response.status, response.field("Content-Length"), response.field("Accept-Ranges")),
         (200, None, None)
     );
-    assert!(found.field("ETag").is_some_and(|tag| tag.starts_with("W/")));
+    assert!(response.field("ETag").is_some_and(|tag| tag.starts_with("W/")));
     let missing = page(&server, "/none");
     assert!(
         missing.0 == 404 && missing.1.starts_with("before /none\n") && missing.1.ends_with("end 1"),

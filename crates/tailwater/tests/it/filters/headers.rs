@@ -220,9 +220,9 @@ fn expires_takes_epoch_max_and_off() {
         assert_eq!(both(&get(&server, target)), *expected, "{target}");
     }
     let response = get(&server, "/5/a");
-    let left = seconds(&response, "Expires") - seconds(&response, "Date");
-    assert!((1..=86_400 + 3600).contains(&left), "{left}");
-    assert_eq!(response.field("Cache-Control"), Some(&*format!("max-age={left}")));
+    let remaining = seconds(&response, "Expires") - seconds(&response, "Date");
+    assert!((1..=86_400 + 3600).contains(&remaining), "{remaining}");
+    assert_eq!(response.field("Cache-Control"), Some(&*format!("max-age={remaining}")));
 }
 
 #[test]
@@ -320,8 +320,8 @@ fn fields_and_trailers_of_enclosing_blocks() {
     ] {
         let text = raw(&server, format!("GET /{target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         let values = |name: &str| -> String {
-            let found = text.lines().filter_map(|line| line.strip_prefix(name));
-            found.collect::<Vec<_>>().join(" ")
+            let results = text.lines().filter_map(|line| line.strip_prefix(name));
+            results.collect::<Vec<_>>().join(" ")
         };
         assert_eq!((&*values("X-H: "), &*values("X-T: ")), (fields, trailers), "{target}\n{text}");
     }

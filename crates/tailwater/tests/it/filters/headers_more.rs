@@ -151,8 +151,8 @@ fn prefixes_remove_fields_of_upstream_responses() {
         ),
     );
     let response = get(&server, "/");
-    let found = ["X-Hidden-A", "X-Hidden-B", "X-Hide"].map(|name| response.field(name));
-    assert_eq!((found, values(&response, "Set-Cookie").as_str()), ([None, None, Some("3")], "one"));
+    let results = ["X-Hidden-A", "X-Hidden-B", "X-Hide"].map(|name| response.field(name));
+    assert_eq!((results, values(&response, "Set-Cookie").as_str()), ([None, None, Some("3")], "one"));
     assert_eq!(response.text(), "body");
 }
 
@@ -180,7 +180,7 @@ fn prefixes_remove_fields_with_a_place_of_their_own() {
              location /own {{ more_clear_headers 'L*'; return 302 /to; }}"
         ),
     );
-    let found = |target: &str, names: &[&str]| {
+    let find = |target: &str, names: &[&str]| {
         let response = get(&server, target);
         assert!(!response.head.contains("\r\nContent-Length: \r\n"), "{}", response.head);
         names.iter().map(|name| u8::from(response.field(name).is_some())).collect::<Vec<_>>()
@@ -197,7 +197,7 @@ fn prefixes_remove_fields_with_a_place_of_their_own() {
         ("/file/a.txt", [0, 0, 0, 0, 1, 1, 1, 1]),
         ("/own", [0, 0, 0, 0, 1, 1, 1, 1]),
     ] {
-        assert_eq!(found(target, &names), expected, "{target}");
+        assert_eq!(find(target, &names), expected, "{target}");
     }
     assert_eq!(get(&server, "/file/a.txt").text(), "hello");
 }
@@ -216,10 +216,10 @@ fn prefixes_remove_every_field_of_a_request() {
         ),
     );
     let fields = ["User-Agent: u", "Cookie: c=d", "X-Forwarded-For: 192.0.2.1", "X-A: b", "Range: bytes=0-1"];
-    let seen = request(&server, "GET /all", &fields).text();
-    assert!(seen.contains("X-Seen: named.example|||||127.0.0.1\r\n"), "{seen}");
+    let text = request(&server, "GET /all", &fields).text();
+    assert!(text.contains("X-Seen: named.example|||||127.0.0.1\r\n"), "{text}");
     for absent in ["User-Agent", "Cookie", "X-Forwarded", "X-A", "Range"] {
-        assert!(!seen.contains(absent), "{absent}: {seen}");
+        assert!(!text.contains(absent), "{absent}: {text}");
     }
     let body = request(&server, "POST /all", &["X-A: b", "Content-Length: 4", "\r\nbody"]).text();
     assert!(body.contains("Content-Length: 4\r\n") && body.ends_with("4 bytes"), "{body}");
@@ -246,10 +246,10 @@ fn values_of_variables_cannot_split_messages() {
     let response = get(&server, "/out/a%0D%0AX-B:%20b%0A%0Abody");
     assert_eq!((response.status, response.field("X-B")), (200, None), "{}", response.head);
     assert!(response.field("X-A").is_some_and(|value| value.starts_with("a  X-B: b")), "{}", response.head);
-    let seen = page(&server, "/in/a%0D%0AX-B:%20b%0D%0A%0D%0AGET").1;
+    let text = page(&server, "/in/a%0D%0AX-B:%20b%0D%0A%0D%0AGET").1;
     assert!(
-        !seen.contains("\nX-B") && seen.contains("X-A: a  X-B: b") && seen.contains("X-End: y"),
-        "{seen}"
+        !text.contains("\nX-B") && text.contains("X-A: a  X-B: b") && text.contains("X-End: y"),
+        "{text}"
     );
 }
 
@@ -276,17 +276,17 @@ fn request_fields_are_changed_behind_the_rewrite_phase() {
     );
     let fields =
         ["X-A: old", "X-Old: o", "X-Hidden-B: b", "Cookie: c=d", "Content-Type: text/css; charset=utf-8"];
-    let seen = request(&server, "GET /vars?if=1", &fields).text();
+    let text = request(&server, "GET /vars?if=1", &fields).text();
     for expected in ["X-A: new", "X-Old: y", "X-If: 1", "X-Css: y", "User-Agent: faked"] {
-        assert_eq!(seen.matches(&format!("\n{expected}")).count(), 1, "{expected}: {seen}");
+        assert_eq!(text.matches(&format!("\n{expected}")).count(), 1, "{expected}: {text}");
     }
     for absent in ["X-None", "X-Hidden", "Cookie", "X-A: old"] {
-        assert!(!seen.contains(absent), "{absent}: {seen}");
+        assert!(!text.contains(absent), "{absent}: {text}");
     }
-    assert!(seen.contains("X-Seen: old|other.example|Other.Example:81|faked|localhost"), "{seen}");
+    assert!(text.contains("X-Seen: old|other.example|Other.Example:81|faked|localhost"), "{text}");
     assert!(!request(&server, "GET /vars", &fields).text().contains("X-If"));
-    let seen = request(&server, "GET /no-host", &[]).text();
-    assert!(seen.contains("X-Seen: named.example|\r\n"), "{seen}");
+    let text = request(&server, "GET /no-host", &[]).text();
+    assert!(text.contains("X-Seen: named.example|\r\n"), "{text}");
     let body = request(&server, "POST /framing", &["Content-Length: 4", "\r\nbody"]).text();
     assert!(body.contains("Content-Length: 4\r\n") && body.ends_with("4 bytes"), "{body}");
     assert_eq!(request(&server, "GET /said", &["X-A: first"]).text(), "first");

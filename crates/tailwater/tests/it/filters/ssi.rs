@@ -21,8 +21,8 @@ fn check(conf: &str, files: &[(&str, &str)], pages: &[(&str, &str)]) -> Server {
     }
     let server = start_server(site, &format!("ssi on; {conf}"));
     for (n, (text, expected)) in pages.iter().enumerate() {
-        let (status, found) = page(&server, &format!("/page{n}.html?a=b&c=<\"&%20"));
-        assert_eq!((status, &*found), (200, *expected), "{text}");
+        let (status, found_text) = page(&server, &format!("/page{n}.html?a=b&c=<\"&%20"));
+        assert_eq!((status, &*found_text), (200, *expected), "{text}");
     }
     server
 }
@@ -236,8 +236,8 @@ fn long_values_and_split_commands_are_parsed() {
         server().file("html/a.html", &text).file("html/half.html", "x<!--#echo var='uri"),
         "ssi on; ssi_value_length 64k;",
     );
-    let (status, found) = page(&server, "/a.html");
-    assert!(status == 200 && found == format!("{long},").repeat(300), "{} bytes", found.len());
+    let (status, found_text) = page(&server, "/a.html");
+    assert!(status == 200 && found_text == format!("{long},").repeat(300), "{} bytes", found_text.len());
     assert_eq!(page(&server, "/half.html").1, "x");
 }
 

@@ -22,9 +22,9 @@ struct Requests {
 
 type Counted = Arc<(Mutex<Requests>, Condvar)>;
 
-/// An origin that answers once `wanted` requests have arrived; each gets the last word of its path, or `alone` if the
+/// An origin that answers once `wanted_number` requests have arrived; each gets the last word of its path, or `alone` if the
 /// others do not arrive.
-fn meeting(wanted: usize) -> (SocketAddr, Counted) {
+fn meeting(wanted_number: usize) -> (SocketAddr, Counted) {
     let counted = Counted::default();
     let requests = counted.clone();
     let addr = origin(move |mut conn: Conn| {
@@ -35,7 +35,7 @@ fn meeting(wanted: usize) -> (SocketAddr, Counted) {
             state.most = state.most.max(state.open);
             changed.notify_all();
             let (mut state, waited) =
-                changed.wait_timeout_while(state, wait::TIMEOUT, |state| state.came < wanted).unwrap();
+                changed.wait_timeout_while(state, wait::TIMEOUT, |state| state.came < wanted_number).unwrap();
             state.open -= 1;
             drop(state);
             let path = head.split(' ').nth(1).unwrap_or_default();
@@ -197,10 +197,10 @@ fn early_include_does_not_fill_memory() {
         conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
         let stream = conn.reader.get_mut();
         stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-        let mut left = SIZE;
-        while left > 0 {
-            match stream.write(&vec![b'x'; left.min(64 << 10)]) {
-                Ok(count) => left -= count,
+        let mut remaining = SIZE;
+        while remaining > 0 {
+            match stream.write(&vec![b'x'; remaining.min(64 << 10)]) {
+                Ok(count) => remaining -= count,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     *lock.lock().unwrap() = true;
                     changed.notify_all();

@@ -30,7 +30,7 @@ fn subrequest_variables_match_nginx() {
                location = / {{ return 200; }} error_page 405 =200 $uri; }}"
         ),
     );
-    let known = "user=me cookie=d host=localhost";
+    let name = "user=me cookie=d host=localhost";
     // Method and target of the client; then for the subrequest: its location, what `$request_method` is, its URI with
     // arguments, whether it sees the body, and the method that it was sent with.
     for (count, (line, expected)) in [
@@ -38,35 +38,35 @@ fn subrequest_variables_match_nginx() {
             "DELETE /checked?a=7",
             format!(
                 "verify method=DELETE uri=/verify args=- request=DELETE /checked?a=7 HTTP/1.1 \
-                 request_uri=/checked?a=7 body=- length=6 {known} sent=GET/DELETE"
+                 request_uri=/checked?a=7 body=- length=6 {name} sent=GET/DELETE"
             ),
         ),
         (
             "POST /included?a=7",
             format!(
                 "part method=POST uri=/part args=p=1 request=POST /included?a=7 HTTP/1.1 \
-                 request_uri=/included?a=7 body=q=body length=6 {known} sent=GET/"
+                 request_uri=/included?a=7 body=q=body length=6 {name} sent=GET/"
             ),
         ),
         (
             "POST /added?a=7",
             format!(
                 "part method=POST uri=/part args=- request=POST /added?a=7 HTTP/1.1 \
-                 request_uri=/added?a=7 body=q=body length=6 {known} sent=GET/"
+                 request_uri=/added?a=7 body=q=body length=6 {name} sent=GET/"
             ),
         ),
         (
             "PUT /mirrored?a=7",
             format!(
                 "copy method=PUT uri=/copy args=a=7 request=PUT /mirrored?a=7 HTTP/1.1 \
-                 request_uri=/mirrored?a=7 body=q=body length=6 {known} sent=PUT/"
+                 request_uri=/mirrored?a=7 body=q=body length=6 {name} sent=PUT/"
             ),
         ),
         (
             "POST /missing?a=7",
             format!(
                 "part method=GET uri=/part args=- request=POST /missing?a=7 HTTP/1.1 \
-                 request_uri=/missing?a=7 body=q=body length=6 {known} sent=GET/"
+                 request_uri=/missing?a=7 body=q=body length=6 {name} sent=GET/"
             ),
         ),
     ]

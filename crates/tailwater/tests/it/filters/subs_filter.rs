@@ -47,8 +47,8 @@ fn strings_and_patterns_are_replaced_in_lines() {
         ("/nested/own/a.html", "One y ONE\ny one\n"),
         ("/nested/with/a.html", "One two ONE\ntwo x\n"),
     ] {
-        let found = page(&server, target);
-        assert_eq!(found, (200, expected.to_owned()), "{target}");
+        let entry = page(&server, target);
+        assert_eq!(entry, (200, expected.to_owned()), "{target}");
     }
     assert_eq!(request(&server, "GET /bypass/a.txt", &["P: 1"]).text(), "one");
 }

@@ -136,7 +136,7 @@ fn malformed_directives_are_refused() {
         ("userid_name a; userid_name b;", "\"userid_name\" directive is duplicate"),
         ("set $uid_got x;", "the duplicate \"uid_got\" variable"),
     ] {
-        let found = refusal(text);
-        assert!(found.contains(said), "{text}: {found}");
+        let found_text = refusal(text);
+        assert!(found_text.contains(said), "{text}: {found_text}");
     }
 }

@@ -73,12 +73,12 @@ impl Relay {
         let client = Arc::new(Mutex::new(None));
         let from = front.try_clone().unwrap();
         let to = back.try_clone().unwrap();
-        let known = client.clone();
+        let address = client.clone();
         let target = relay.target.clone();
         let is_over = relay.is_over.clone();
         thread::spawn(move || {
             forward(&from, &is_over, |bytes, peer| {
-                *known.lock().unwrap() = Some(peer);
+                *address.lock().unwrap() = Some(peer);
                 to.send_to(bytes, *target.lock().unwrap())
             });
         });
@@ -180,8 +180,9 @@ fn tokens_and_resets_of_all_nodes_are_equal() {
     let [one, two] = ["n1", "n2"].map(|name| node_of(server(), &engine, name, &certificate, "1h"));
     wait_shared(&engine, &[&one, &two]);
     let holders = || -> u64 {
-        let held = |node| try_metric(node, "fleet_lease_held{fleet=\"edge\",lease=\"secrets\"}").unwrap_or(0);
-        [&one, &two].map(held).iter().sum()
+        let held_count =
+            |node| try_metric(node, "fleet_lease_held{fleet=\"edge\",lease=\"secrets\"}").unwrap_or(0);
+        [&one, &two].map(held_count).iter().sum()
     };
     assert!(wait::until(wait::TIMEOUT, || holders() == 1), "{}", holders());
     connects_by_token_of_another(&settings, &one, &two);

@@ -344,11 +344,11 @@ fn upload_of_100_mib_arrives() {
 
 #[test]
 fn fastcgi_send_timeout_ends_a_stalled_application() {
-    let (go, gone) = channel::<()>();
-    let gone = Arc::new(std::sync::Mutex::new(gone));
+    let (go, end_signal) = channel::<()>();
+    let end_signal = Arc::new(std::sync::Mutex::new(end_signal));
     let addr = origin(move |conn| {
         // The connection stays open until the test is over.
-        let _ = gone.lock().map(|gone| gone.recv());
+        let _ = end_signal.lock().map(|gone| gone.recv());
         drop(conn);
     });
     let server = start_server(

@@ -178,10 +178,10 @@ fn gathering_origin(settings: Settings, counts: &'static [usize]) -> SocketAddr 
     http2_origin(settings, move |mut request| {
         came.send_modify(|came| *came += 1);
         let nth = *came.borrow();
-        let wanted = counts.iter().copied().find(|count| *count >= nth).unwrap_or(0);
+        let wanted_number = counts.iter().copied().find(|count| *count >= nth).unwrap_or(0);
         let mut arrived = came.subscribe();
         async move {
-            arrived.wait_for(|came| *came >= wanted).await.unwrap();
+            arrived.wait_for(|came| *came >= wanted_number).await.unwrap();
             let conn = request.conn.to_string();
             request.answer(&[], conn);
         }

@@ -17,7 +17,7 @@ use crate::support::{get, page, request, server};
 /// Path of php-fpm, where distributions install it.
 fn php_fpm() -> Option<PathBuf> {
     let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"];
-    let mut found: Vec<PathBuf> = places
+    let mut paths: Vec<PathBuf> = places
         .iter()
         .filter_map(|place| fs::read_dir(place).ok())
         .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
@@ -26,8 +26,8 @@ fn php_fpm() -> Option<PathBuf> {
             name.starts_with("php-fpm")
         })
         .collect();
-    found.sort();
-    found.pop()
+    paths.sort();
+    paths.pop()
 }
 
 /// Running php-fpm with a site.

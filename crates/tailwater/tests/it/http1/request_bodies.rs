@@ -190,7 +190,7 @@ fn too_large_bodies_are_413() {
 #[test]
 fn too_large_chunk_is_refused_at_its_size_line() {
     let server = echo("client_max_body_size 10; client_body_timeout 60s; lingering_timeout 60s;");
-    for (sent, known) in [
+    for (sent, name) in [
         ("b\r\n", "0+11"),
         ("4\r\nabcd\r\n7;x=y\r\n", "4+7"),
         ("7ffffffffffffff\r\nab", "0+576460752303423487"),
@@ -202,7 +202,7 @@ fn too_large_chunk_is_refused_at_its_size_line() {
         // The client sends no data of the chunk: its size line is enough for the refusal.
         let response = client.read_response().unwrap();
         assert_eq!((response.status, response.field("Connection")), (413, Some("close")), "{sent}");
-        let message = format!("client intended to send too large chunked body: {known} bytes");
+        let message = format!("client intended to send too large chunked body: {name} bytes");
         server.wait_error_log(&message).unwrap();
     }
     let mut client = server.connect().unwrap();
@@ -315,12 +315,12 @@ fn body_is_read_while_the_response_is_sent() {
     let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     client.send(head("/echo", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n")).unwrap();
     // Only the head of the request was sent, and the response has begun.
-    let mut seen = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
+    let mut seen_text = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
     for piece in ["one", "two", "three"] {
         client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).unwrap();
         let sent = format!("{:x}\r\n{piece}\r\n", piece.len());
-        while !String::from_utf8_lossy(&seen).ends_with(&sent) {
-            seen.extend(client.read_bytes(1).unwrap());
+        while !String::from_utf8_lossy(&seen_text).ends_with(&sent) {
+            seen_text.extend(client.read_bytes(1).unwrap());
         }
     }
     // The end, and the next request behind it.

@@ -209,10 +209,10 @@ fn mirror_copies_requests() {
 
 #[test]
 fn concurrent_misses_share_one_fill() {
-    let (go, gone) = mpsc::channel::<()>();
-    let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
+    let (go, end_signal) = mpsc::channel::<()>();
+    let end_signal = std::sync::Arc::new(std::sync::Mutex::new(end_signal));
     let (origin, request_count) = counting(move |conn, _, _| {
-        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        end_signal.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         conn.answer("Cache-Control: max-age=100\r\n", vec![b'x'; 300_000]);
     });
     let server = start(
@@ -274,12 +274,12 @@ fn stream_reset_during_the_response_closes_the_upstream_connection() {
 
 #[test]
 fn truncated_upstream_response_resets_the_stream() {
-    let (go, gone) = mpsc::channel::<()>();
-    let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
+    let (go, end_signal) = mpsc::channel::<()>();
+    let end_signal = std::sync::Arc::new(std::sync::Mutex::new(end_signal));
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
         conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
-        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        end_signal.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
     });
     let server = start_server(
         server().file("html/a.txt", "hello"),

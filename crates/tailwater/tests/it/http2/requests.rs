@@ -310,12 +310,12 @@ fn keepalive_timeout_ends_an_idle_connection() {
 #[test]
 fn graceful_shutdown_finishes_streams() {
     let (sender, mut receiver) = unbounded_channel();
-    let (go, gone) = mpsc::channel();
-    let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
+    let (go, end_signal) = mpsc::channel();
+    let end_signal = std::sync::Arc::new(std::sync::Mutex::new(end_signal));
     let origin = origin(move |mut conn| {
         let _ = conn.head();
         sender.send(()).unwrap();
-        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        end_signal.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         conn.answer("", "at last");
     });
     let mut server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));

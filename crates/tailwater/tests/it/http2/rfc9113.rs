@@ -57,9 +57,9 @@ fn reaction(frames: &mut Frames) -> io::Result<Option<Reaction>> {
 fn status(frame: &Frame) -> Option<u16> {
     let indexed = [(0x88, 200), (0x89, 204), (0x8a, 206), (0x8b, 304), (0x8c, 400), (0x8d, 404), (0x8e, 500)];
     let first = *frame.payload.first()?;
-    let known = indexed.iter().find(|(byte, _)| *byte == first).map(|(_, status)| *status);
+    let known_value = indexed.iter().find(|(byte, _)| *byte == first).map(|(_, status)| *status);
     // Digits in the code of Huffman, or as they are.
-    known.or_else(|| match frame.payload.get(1)? & 0x80 {
+    known_value.or_else(|| match frame.payload.get(1)? & 0x80 {
         0 => std::str::from_utf8(frame.payload.get(2..5)?).ok()?.parse().ok(),
         _ => Some(0),
     })
@@ -451,8 +451,8 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
         frames.send(bytes).unwrap();
         let heard = frames_until(&mut frames, |frame| matches!(frame.kind, kind::RST_STREAM | kind::GOAWAY));
         let of_answer: Vec<_> = heard.iter().filter(|frame| frame.kind < kind::PRIORITY).collect();
-        let found = of_answer.first().and_then(|frame| status_of(frame));
-        assert_eq!(found, Some(status), "{what}: {heard:?}");
+        let found_value = of_answer.first().and_then(|frame| status_of(frame));
+        assert_eq!(found_value, Some(status), "{what}: {heard:?}");
         let ends = of_answer.iter().filter(|frame| frame.flags & END_STREAM != 0).count();
         assert_eq!(
             (ends, of_answer.last().unwrap().flags & END_STREAM),
@@ -477,7 +477,7 @@ fn malformed_request_is_answered_and_its_stream_is_reset() {
 
 /// `:status`, 403 by its Huffman code.
 fn status_of(frame: &Frame) -> Option<u16> {
-    status(frame).map(|known| if known == 0 { 403 } else { known })
+    status(frame).map(|candidate| if candidate == 0 { 403 } else { candidate })
 }
 
 #[test]
@@ -611,11 +611,11 @@ fn windows_are_kept() {
     // 4.2: no frame is larger than its receiver allows.
     let mut frames = Frames::connect(server.addr()).unwrap();
     frames.send(get(1, "/large", &[])).unwrap();
-    let mut left = 65_535;
-    while left > 0 {
+    let mut remaining = 65_535;
+    while remaining > 0 {
         let frame = data(&mut frames);
         assert!(frame.payload.len() <= 16 << 10);
-        left -= frame.payload.len();
+        remaining -= frame.payload.len();
     }
 }
 

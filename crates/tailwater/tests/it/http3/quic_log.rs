@@ -20,7 +20,7 @@ fn start_recorded(content: &str) -> Http3Server {
 /// Records of the only file in a directory, once it contains `last`.
 fn records(server: &Http3Server, last: &str) -> (String, Vec<Value>) {
     let directory = server.server.prefix().join("qlog");
-    let mut found = None;
+    let mut found_entry = None;
     let read = || {
         let mut names = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
         let Some(path) = names.find(|path| path.extension().is_some_and(|is| is == "sqlog")) else {
@@ -28,11 +28,11 @@ fn records(server: &Http3Server, last: &str) -> (String, Vec<Value>) {
         };
         let text = fs::read_to_string(&path).unwrap();
         let is_whole = text.contains(last) && text.ends_with('\n');
-        found = is_whole.then(|| (path.file_name().unwrap().to_string_lossy().into_owned(), text));
+        found_entry = is_whole.then(|| (path.file_name().unwrap().to_string_lossy().into_owned(), text));
         is_whole
     };
     assert!(wait::until(wait::TIMEOUT, read));
-    let (name, text) = found.unwrap();
+    let (name, text) = found_entry.unwrap();
     let records = text.split('\x1e').skip(1).map(|record| serde_json::from_str(record).unwrap()).collect();
     (name, records)
 }

@@ -320,13 +320,13 @@ fn memory_error_log_keeps_the_newest_lines() {
     let lines = server.log("logs/server.log", 50).unwrap();
     let newest = lines.last().unwrap();
     let size = 4096;
-    let found = || {
+    let is_found = || {
         let texts = memory(&server, "memfd:error_log memory in ");
         texts.len() == 2
             && texts.iter().any(|text| text.len() <= size && text.contains(&format!("{newest}\n---")))
             && texts.iter().any(|text| text.matches('\n').count() == 2 && text.contains("html/own"))
     };
-    assert!(wait::until(wait::TIMEOUT, found), "{:?}", memory(&server, "memfd"));
+    assert!(wait::until(wait::TIMEOUT, is_found), "{:?}", memory(&server, "memfd"));
     assert!(!server.error_log().contains("missing"));
 }
 

@@ -69,13 +69,13 @@ fn error_log_line_names_request_id_and_trace_if_configured() {
         let ids: Vec<String> = response.field("X-Ids").unwrap().split(' ').map(str::to_owned).collect();
         (server.wait_error_log(&format!("html{target}\"")).unwrap(), ids)
     };
-    let (found, ids) = line("/on");
+    let (text, ids) = line("/on");
     let [request_id, trace_id, span_id] = &ids[..] else { panic!("{ids:?}") };
     let expected =
         format!(", request_id: \"{request_id}\", trace_id: \"{trace_id}\", span_id: \"{span_id}\"");
-    assert!(found.ends_with(&expected), "{found}");
-    let (found, ids) = line("/untraced");
-    assert!(found.ends_with(&format!(", request_id: \"{}\"", ids[0])), "{found}");
+    assert!(text.ends_with(&expected), "{text}");
+    let (text, ids) = line("/untraced");
+    assert!(text.ends_with(&format!(", request_id: \"{}\"", ids[0])), "{text}");
     assert!(!line("/off").0.contains("request_id"));
 }
 

@@ -42,8 +42,8 @@ fn line_is_an_object_with_all_facts() {
     let mut client = server.connect().unwrap();
     client.send("GET /x?y HTTP/1.1\r\nHost: second\r\nReferer: http://r/\r\n\r\n").unwrap();
     client.read_response().unwrap();
-    let found = line(&server, "logs/json.log", "html/x\" failed");
-    let members: Vec<_> = found.as_object().unwrap().keys().map(String::as_str).collect();
+    let value = line(&server, "logs/json.log", "html/x\" failed");
+    let members: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = [
         "client",
         "connection",
@@ -67,16 +67,16 @@ fn line_is_an_object_with_all_facts() {
         ("host", json!("second")),
         ("referrer", json!("http://r/")),
     ] {
-        assert_eq!(found[name], expected, "{name}");
+        assert_eq!(value[name], expected, "{name}");
     }
-    assert!(is_time(found["time"].as_str().unwrap()) && found["connection"].is_u64(), "{found}");
-    assert!(message(&found).ends_with("(2: No such file or directory)"), "{found}");
+    assert!(is_time(value["time"].as_str().unwrap()) && value["connection"].is_u64(), "{value}");
+    assert!(message(&value).ends_with("(2: No such file or directory)"), "{value}");
     // The same line in nginx's format, in the other log of the server.
     let text = server.log("logs/text.log", 1).unwrap();
     assert!(text[0].ends_with(", client: 127.0.0.1, server: first, request: \"GET /x?y HTTP/1.1\", host: \"second\", referrer: \"http://r/\""), "{text:?}");
     assert_eq!(get(&server, "/up").status, 502);
-    let found = line(&server, "logs/json.log", "connect() failed");
-    assert_eq!(found["upstream"], "http://127.0.0.1:1/to");
+    let value = line(&server, "logs/json.log", "connect() failed");
+    assert_eq!(value["upstream"], "http://127.0.0.1:1/to");
     get(&server, "/id");
     assert_eq!(line(&server, "logs/json.log", "html/id")["request_id"].as_str().unwrap().len(), 32);
 }
@@ -174,20 +174,20 @@ fn stream_master_and_other_targets_write_json() {
     assert!(start["connection"].is_null() && start["client"].is_null());
     let mut client = tw_testkit::Client::connect(server.addr_of(1)).unwrap();
     assert_eq!(client.read_until_close().unwrap(), b"");
-    let found = line(&server, "logs/all.log", "connect() failed");
-    assert_eq!(found["tags"], json!({"from": "127.0.0.1"}));
+    let value = line(&server, "logs/all.log", "connect() failed");
+    assert_eq!(value["tags"], json!({"from": "127.0.0.1"}));
     for (name, expected) in [
         ("upstream", "127.0.0.1:1"),
         ("client", "127.0.0.1"),
         ("bytes_from_client", "0"),
         ("bytes_to_upstream", "0"),
     ] {
-        assert_eq!(found[name], expected, "{name}");
+        assert_eq!(value[name], expected, "{name}");
     }
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.send_to(b"x", server.addr_of(2)).unwrap();
-    let found = line(&server, "logs/udp.log", "udp client");
-    assert!(found["tags"].is_null() && found["level"] == "info", "{found}");
+    let value = line(&server, "logs/udp.log", "udp client");
+    assert!(value["tags"].is_null() && value["level"] == "info", "{value}");
     let mut datagram = [0; 8192];
     let mut object = |text: &str| {
         loop {

@@ -104,20 +104,20 @@ fn processor_time_and_descriptors_are_shown() {
         Some((of("process_cpu_seconds_total")?, of("process_max_fds")?))
     };
     // A scrape omits the numbers if the thread pool does not deliver them soon.
-    let mut seen = None;
+    let mut seen_value = None;
     assert!(wait::until(wait::TIMEOUT, || {
-        seen = all();
-        seen.is_some()
+        seen_value = all();
+        seen_value.is_some()
     }));
-    let (cpu, max) = seen.unwrap();
+    let (cpu, max) = seen_value.unwrap();
     assert!(cpu > 0.0 && cpu < 60.0 && max >= 64.0, "{cpu} {max}");
     // Before Linux 6.2, the number of open descriptors is not available.
     if let Some(open) = try_metric::<f64>(&server, "process_open_fds") {
         assert!(open > 5.0 && open < 1000.0, "{open}");
-        let held: Vec<_> = (0..20).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
+        let tcp_streams: Vec<_> = (0..20).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
         let more = || try_metric::<f64>(&server, "process_open_fds").is_some_and(|now| now >= open + 20.0);
         assert!(wait::until(Duration::from_secs(10), more));
-        drop(held);
+        drop(tcp_streams);
     }
     assert!(metric(&server, "panics_total") == 0);
 }

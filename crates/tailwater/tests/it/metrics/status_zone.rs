@@ -13,8 +13,8 @@ fn sample(server: &Server, series: &str) -> u64 {
 
 /// Waits for a number: a request is counted when it is over, which its client may know before.
 fn becomes(server: &Server, series: &str, expected: u64) {
-    let found = wait::until(wait::TIMEOUT, || sample(server, series) == expected);
-    assert!(found, "{series} is not {expected}: {}", get(server, "/metrics").text());
+    let is_found = wait::until(wait::TIMEOUT, || sample(server, series) == expected);
+    assert!(is_found, "{series} is not {expected}: {}", get(server, "/metrics").text());
 }
 
 fn requests(of: &str, zone: &str) -> String {

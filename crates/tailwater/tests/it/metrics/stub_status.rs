@@ -12,8 +12,8 @@ fn connections_are_counted_by_state() {
          location /vars { return 200 '$connections_active $connections_reading $connections_writing $connections_waiting'; }",
     );
     let vars = |expected: &str| {
-        let found = wait::until(wait::TIMEOUT, || page(&server, "/vars").1 == expected);
-        assert!(found, "{expected}: {}", page(&server, "/vars").1);
+        let is_found = wait::until(wait::TIMEOUT, || page(&server, "/vars").1 == expected);
+        assert!(is_found, "{expected}: {}", page(&server, "/vars").1);
     };
     vars("1 0 1 0");
     let response = get(&server, "/status");

@@ -45,8 +45,8 @@ fn json(server: &Server, target: &str) -> Value {
 /// Waits for a value: a request is counted when it is over, which its client may know before.
 fn becomes(server: &Server, pointer: &str, expected: u64) {
     let now = || status(server).pointer(pointer).and_then(Value::as_u64);
-    let found = wait::until(wait::TIMEOUT, || now() == Some(expected));
-    assert!(found, "{pointer} is not {expected}: {}", status(server));
+    let is_found = wait::until(wait::TIMEOUT, || now() == Some(expected));
+    assert!(is_found, "{pointer} is not {expected}: {}", status(server));
 }
 
 fn becomes_logged(server: &Server, text: &str) {
@@ -76,7 +76,7 @@ fn requests_are_counted_by_server_host_and_filter() {
         assert_eq!(ask(&server, host, target, fields), expected, "{host} {target}");
     }
     becomes(&server, "/serverZones/*/requestCounter", 7);
-    let found = status(&server);
+    let value = status(&server);
     for (pointer, expected) in [
         ("/serverZones/first/requestCounter", 5),
         ("/serverZones/first/responses/2xx", 4),
@@ -94,14 +94,14 @@ fn requests_are_counted_by_server_host_and_filter() {
         ("/sharedZones/usedNode", 6),
         ("/connections/active", 1),
     ] {
-        assert_eq!(found.pointer(pointer).and_then(Value::as_u64), Some(expected), "{pointer}: {found}");
+        assert_eq!(value.pointer(pointer).and_then(Value::as_u64), Some(expected), "{pointer}: {value}");
     }
-    assert!(found.pointer("/filterZones/uris/~1own~1none").is_none(), "{found}");
-    let bytes = found.pointer("/serverZones/a.hosts/inBytes").and_then(Value::as_u64);
+    assert!(value.pointer("/filterZones/uris/~1own~1none").is_none(), "{value}");
+    let bytes = value.pointer("/serverZones/a.hosts/inBytes").and_then(Value::as_u64);
     assert_eq!(bytes, Some("GET / HTTP/1.1\r\nHost: a.hosts\r\n\r\n".len() as u64));
-    let [loaded, now] = ["loadMsec", "nowMsec"].map(|name| found[name].as_u64().unwrap());
-    assert!(loaded <= now && now > 1_600_000_000_000, "{found}");
-    assert_eq!(found["sharedZones"]["name"], "vhost_traffic_status");
+    let [loaded, now] = ["loadMsec", "nowMsec"].map(|name| value[name].as_u64().unwrap());
+    assert!(loaded <= now && now > 1_600_000_000_000, "{value}");
+    assert_eq!(value["sharedZones"]["name"], "vhost_traffic_status");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn upstream_servers_and_caches_are_shown() {
     becomes(&server, "/cacheZones/c/responses/hit", 2);
     becomes(&server, "/serverZones/first/responses/hit", 2);
     becomes(&server, "/upstreamZones/app/0/responses/2xx", 2);
-    let found = status(&server);
+    let found_value = status(&server);
     for (pointer, expected) in [
         ("/cacheZones/c/responses/miss", 1),
         ("/cacheZones/c/outBytes", 12),
@@ -125,11 +125,15 @@ fn upstream_servers_and_caches_are_shown() {
         ("/upstreamZones/app/1/requestCounter", 0),
         ("/upstreamZones/::nogroups/0/responses/2xx", 1),
     ] {
-        assert_eq!(found.pointer(pointer).and_then(Value::as_u64), Some(expected), "{pointer}: {found}");
+        assert_eq!(
+            found_value.pointer(pointer).and_then(Value::as_u64),
+            Some(expected),
+            "{pointer}: {found_value}"
+        );
     }
-    assert_eq!(found["upstreamZones"]["app"][1]["backup"], true);
-    let bytes = found["upstreamZones"]["app"][0]["inBytes"].as_u64().unwrap();
-    assert!(bytes > 8, "{found}");
+    assert_eq!(found_value["upstreamZones"]["app"][1]["backup"], true);
+    let bytes = found_value["upstreamZones"]["app"][0]["inBytes"].as_u64().unwrap();
+    assert!(bytes > 8, "{found_value}");
 
     let text = get(&server, "/status/format/prometheus").text();
     for line in [
@@ -143,7 +147,7 @@ fn upstream_servers_and_caches_are_shown() {
         "nginx_vts_main_shm_usage_bytes{shared=\"max_size\"} 1048576",
         "# TYPE nginx_vts_server_request_duration_seconds histogram",
     ] {
-        assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        assert!(text.lines().any(|candidate| candidate == line), "{line}: {text}");
     }
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').unwrap();
@@ -198,8 +202,8 @@ fn control_shows_resets_and_deletes() {
         ("cmd=status&group=cache&zone=*", "/cacheZones/c/usedSize"),
         ("cmd=status&group=cache&zone=c", "/c/usedSize"),
     ] {
-        let found = run(args);
-        assert!(found.pointer(pointer).and_then(Value::as_u64).is_some(), "{args}: {found}");
+        let value = run(args);
+        assert!(value.pointer(pointer).and_then(Value::as_u64).is_some(), "{args}: {value}");
     }
     for (args, count) in [
         ("cmd=reset&group=server&zone=none", 0),
@@ -214,9 +218,9 @@ fn control_shows_resets_and_deletes() {
         assert_eq!(done["processingCounts"], count, "{args}: {done}");
         assert_eq!(done["processingReturn"], count > 0, "{args}: {done}");
     }
-    let found = status(&server);
-    assert_eq!(found["serverZones"]["first"]["requestCounter"], 0);
-    assert!(found.get("filterZones").is_none(), "{found}");
+    let value = status(&server);
+    assert_eq!(value["serverZones"]["first"]["requestCounter"], 0);
+    assert!(value.get("filterZones").is_none(), "{value}");
     assert_eq!(run("cmd=delete&group=*")["processingCounts"], 1);
     let foreign = ["Origin: http://other", "Sec-Fetch-Site: cross-site"];
     assert_eq!(request(&server, "GET /status/control?cmd=delete&group=*", &foreign).status, 403);
@@ -288,8 +292,8 @@ fn requests_over_http2_are_counted() {
     let mut client = connect(&server);
     assert_eq!(client.get("/a").unwrap().status, 204);
     let text = String::from_utf8(client.get("/status/format/json").unwrap().body).unwrap();
-    let found: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(found["serverZones"]["_"]["responses"]["2xx"], 1, "{found}");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["serverZones"]["_"]["responses"]["2xx"], 1, "{value}");
 }
 
 #[test]

@@ -41,11 +41,11 @@ fn small_unbuffered_body_is_in_request_body() {
         ),
     );
     let mut client = server.connect().unwrap();
-    for (size, known) in [(10, true), (1024, true), (1025, false), (100_000, false), (1, true)] {
+    for (size, is_known) in [(10, true), (1024, true), (1025, false), (100_000, false), (1, true)] {
         let body = "x".repeat(size);
         client.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n{body}")).unwrap();
         let response = client.read_response().unwrap();
-        let expected = if known { format!("[{body}]") } else { "[]".to_owned() };
+        let expected = if is_known { format!("[{body}]") } else { "[]".to_owned() };
         assert_eq!(response.field("X-Body"), Some(&*expected), "{size}");
     }
     client.send("POST /bad HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nthis").unwrap();

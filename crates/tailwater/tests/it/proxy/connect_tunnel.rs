@@ -208,15 +208,15 @@ fn tunnels_reach_allowed_targets_only() {
         (format!("127.2:{port}"), 403),
         (format!("none.test:{port}"), 502),
     ] {
-        let found = status(&server, &to);
+        let value = status(&server, &to);
         // The status is 502 if the name could not be resolved on this machine.
-        assert!(found == expected || found == 502, "{to}: {found}");
+        assert!(value == expected || value == 502, "{to}: {value}");
     }
     // Answers are kept for a second: each time it is another name.
-    let found: Vec<u16> = (0..20).map(|nth| status(&server, &format!("turn{nth}.test:{port}"))).collect();
-    assert!(found.contains(&200) && found.contains(&403), "{found:?}");
-    assert!(found.iter().all(|status| matches!(status, 200 | 403)), "{found:?}");
-    assert_eq!(reached.load(SeqCst), 0, "{found:?}");
+    let results: Vec<u16> = (0..20).map(|nth| status(&server, &format!("turn{nth}.test:{port}"))).collect();
+    assert!(results.contains(&200) && results.contains(&403), "{results:?}");
+    assert!(results.iter().all(|status| matches!(status, 200 | 403)), "{results:?}");
+    assert_eq!(reached.load(SeqCst), 0, "{results:?}");
     server.wait_error_log("access to upstream denied while connecting to upstream").unwrap();
 }
 

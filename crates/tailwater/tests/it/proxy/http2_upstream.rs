@@ -91,13 +91,13 @@ fn slow_client_does_not_hold_the_server() {
         let all_sent = all_sent.clone();
         async move {
             let mut body = request.begin(200, &[]);
-            let mut left = SIZE;
-            while left > 0 {
-                body.reserve_capacity(left);
+            let mut remaining = SIZE;
+            while remaining > 0 {
+                body.reserve_capacity(remaining);
                 let Some(Ok(room)) = std::future::poll_fn(|cx| body.poll_capacity(cx)).await else { return };
-                let now = room.min(left);
-                left -= now;
-                body.send_data(vec![b'x'; now].into(), left == 0).unwrap();
+                let now = room.min(remaining);
+                remaining -= now;
+                body.send_data(vec![b'x'; now].into(), remaining == 0).unwrap();
             }
             all_sent.add_permits(1);
         }

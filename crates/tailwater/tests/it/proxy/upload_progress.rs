@@ -32,8 +32,8 @@ fn start_tracking() -> Server {
 
 /// Waits for a report.
 fn becomes(server: &Server, target: &str, expected: &str) {
-    let found = wait::until(wait::TIMEOUT, || page(server, target).1.trim_end() == expected);
-    assert!(found, "{target} is not {expected}: {}", page(server, target).1);
+    let is_found = wait::until(wait::TIMEOUT, || page(server, target).1.trim_end() == expected);
+    assert!(is_found, "{target} is not {expected}: {}", page(server, target).1);
 }
 
 const DONE: &str = "{ \"state\" : \"done\" }";
@@ -144,8 +144,8 @@ fn uploads_over_http2_and_http3_are_tracked() {
     let id = upload.begin("POST", "/up?X-Progress-ID=h3", &[("content-length", "10")], false);
     upload.send(id, b"four", false);
     let state = |client: &mut Http3Client| client.get("/own?X-Progress-ID=h3").text().trim_end().to_owned();
-    let found = wait::until(wait::TIMEOUT, || state(&mut upload) == "<4 of 10>");
-    assert!(found, "{}", state(&mut upload));
+    let is_found = wait::until(wait::TIMEOUT, || state(&mut upload) == "<4 of 10>");
+    assert!(is_found, "{}", state(&mut upload));
     upload.send(id, b"sixsix", true);
     upload.finish(id).unwrap();
     assert!(wait::until(wait::TIMEOUT, || state(&mut upload) == DONE), "{}", state(&mut upload));

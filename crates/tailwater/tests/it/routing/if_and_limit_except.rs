@@ -82,15 +82,15 @@ fn if_file_tests_match() {
     ] {
         // The first look may have to ask the disk, the second is answered from memory.
         for _ in 0..2 {
-            let mut found = Vec::new();
+            let mut results = Vec::new();
             for test in ["f", "d", "e", "x"] {
                 match &*page(&server, &format!("/{test}/?n={name}")).1 {
-                    "yes no" => found.push(test),
+                    "yes no" => results.push(test),
                     "no yes" => {}
                     other => panic!("{test} {name}: {other}"),
                 }
             }
-            assert_eq!(found.join(" "), expected, "{name}");
+            assert_eq!(results.join(" "), expected, "{name}");
         }
     }
     let long = "x".repeat(300);

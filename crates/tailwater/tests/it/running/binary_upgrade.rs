@@ -121,8 +121,8 @@ impl Daemon {
     }
 
     fn wait_logs(&self, text: &str, count: usize) {
-        let found = || self.log().matches(text).count() >= count;
-        assert!(wait::until(wait::TIMEOUT, found), "no {text:?} in\n{}", self.log());
+        let is_found = || self.log().matches(text).count() >= count;
+        assert!(wait::until(wait::TIMEOUT, is_found), "no {text:?} in\n{}", self.log());
     }
 
     /// Starts the new binary and waits for its pid file.
@@ -133,8 +133,8 @@ impl Daemon {
     }
 
     fn wait_master(&self, is_it: impl Fn(u32) -> bool) -> u32 {
-        let found = wait::some(wait::TIMEOUT, || self.master().filter(|pid| is_it(*pid)));
-        found.unwrap_or_else(|| panic!("{}", self.log()))
+        let value = wait::some(wait::TIMEOUT, || self.master().filter(|pid| is_it(*pid)));
+        value.unwrap_or_else(|| panic!("{}", self.log()))
     }
 
     /// The master of the worker process that answers.
@@ -558,14 +558,14 @@ fn new_binary_may_listen_on_other_addresses() {
     ));
     let new = daemon.upgrade();
     assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == new));
-    let gone = daemon.addr(1);
-    daemon.wait_log(&format!("{gone} is not configured, closing inherited sockets: 2"));
+    let address = daemon.addr(1);
+    daemon.wait_log(&format!("{address} is not configured, closing inherited sockets: 2"));
     assert_eq!(Client::get(daemon.addr(2), "/").unwrap().status, 200);
-    assert_eq!(Client::get(gone, "/").unwrap().status, 200, "the old one listens there");
+    assert_eq!(Client::get(address, "/").unwrap().status, 200, "the old one listens there");
     assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "and there");
     kill(old, Signal::QUIT);
     daemon.wait_end(old);
-    assert!(!ports::listening(gone.port()));
+    assert!(!ports::listening(address.port()));
     assert!(!daemon.dir.join("socket").exists() && daemon.dir.join("other").exists());
     assert_eq!(daemon.serving_master(), new);
 
@@ -696,11 +696,11 @@ fn signals_that_reach_no_server_are_refused_with_their_reason() {
 /// nginx, if there is one.
 fn peer() -> Option<PathBuf> {
     let named = std::env::var_os("TAILWATER_PEER").map(PathBuf::from);
-    let found = named.or_else(|| Some(PathBuf::from("/usr/sbin/nginx"))).filter(|path| path.exists());
-    if found.is_none() {
+    let found_path = named.or_else(|| Some(PathBuf::from("/usr/sbin/nginx"))).filter(|path| path.exists());
+    if found_path.is_none() {
         leave_out(Lacks::Machine, "there is no nginx (TAILWATER_PEER names one)");
     }
-    found
+    found_path
 }
 
 #[test]

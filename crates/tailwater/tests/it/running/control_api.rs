@@ -165,14 +165,14 @@ fn metrics_are_those_of_the_status_page() {
 #[test]
 fn many_clients_of_metrics_are_answered_or_refused() {
     let (_dir, socket, server) = start(CONF);
-    let mut held: Vec<_> = (0..12)
+    let mut unix_streams: Vec<_> = (0..12)
         .map(|_| {
             let mut stream = UnixStream::connect(&socket).unwrap();
             stream.write_all(b"GET /1/tailwater/metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             stream
         })
         .collect();
-    for stream in &mut held {
+    for stream in &mut unix_streams {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let status = text.split(' ').nth(1).map(str::to_owned);
@@ -208,7 +208,7 @@ fn address_needs_a_token() {
 #[test]
 fn clients_that_hold_connections_delay_no_one() {
     let (_dir, socket, server) = start(CONF);
-    let held: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let unix_streams: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let mut half = UnixStream::connect(&socket).unwrap();
     half.write_all(b"GET /1/nginx HT").unwrap();
     assert_eq!(ask(&socket, "GET", "/1/nginx", "").0, 200);
@@ -221,7 +221,7 @@ fn clients_that_hold_connections_delay_no_one() {
     // A client that sends nothing more is closed.
     half.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(half.read(&mut [0; 1]).unwrap(), 0);
-    drop(held);
+    drop(unix_streams);
     assert_eq!(Client::get(server.addr(), "/").unwrap().text(), "one");
 }
 

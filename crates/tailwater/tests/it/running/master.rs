@@ -99,8 +99,8 @@ fn worker_serves_without_privileges() {
             let own = format!("/proc/{worker}/task/");
             // The pools look up the device of a path.
             let mounts = format!("/proc/{worker}/mountinfo");
-            let mut known = kinds.into_iter().chain([&*program, &*log, &*own, &*mounts]);
-            assert!(known.any(|name| target.starts_with(name)), "{target}, of {program}");
+            let mut known_names = kinds.into_iter().chain([&*program, &*log, &*own, &*mounts]);
+            assert!(known_names.any(|name| target.starts_with(name)), "{target}, of {program}");
         }
     } else {
         leave_out(Lacks::Machine, "nobody may look into the process: its descriptors");
@@ -206,8 +206,8 @@ fn logs_writable_only_by_the_master_are_rotated() {
     assert_eq!(page(&server, "/old").0, 200);
     server.access_log(2).unwrap();
     let owner = |name: &str| {
-        let found = fs::metadata(logs.join(name)).unwrap();
-        (found.uid(), found.mode() & 0o777)
+        let metadata = fs::metadata(logs.join(name)).unwrap();
+        (metadata.uid(), metadata.mode() & 0o777)
     };
     let before = [owner("access.log"), owner("error.log")];
     assert_eq!(before.map(|(uid, _)| uid), [geteuid().as_raw(); 2], "root keeps them");

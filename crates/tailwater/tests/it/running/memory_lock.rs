@@ -47,19 +47,19 @@ struct Mapped {
 fn program(pid: u32) -> Vec<Mapped> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
-    let mut found: Vec<Mapped> = Vec::new();
+    let mut results: Vec<Mapped> = Vec::new();
     let mut is_program = false;
     for line in smaps.lines() {
         let (first, rest) = line.split_once(char::is_whitespace).unwrap();
         if !first.ends_with(':') {
             is_program = line.ends_with(program.to_str().unwrap());
             if is_program {
-                found.push(Mapped { rights: rest[..4].to_owned(), ..Mapped::default() });
+                results.push(Mapped { rights: rest[..4].to_owned(), ..Mapped::default() });
             }
             continue;
         }
         let number = || rest.trim().trim_end_matches(" kB").parse().unwrap();
-        match (found.last_mut().filter(|_| is_program), first) {
+        match (results.last_mut().filter(|_| is_program), first) {
             (Some(mapped), "Size:") => mapped.size_kib = number(),
             (Some(mapped), "Rss:") => mapped.resident_kib = number(),
             (Some(mapped), "Anonymous:") => mapped.own_kib = number(),
@@ -67,7 +67,7 @@ fn program(pid: u32) -> Vec<Mapped> {
             _ => {}
         }
     }
-    found
+    results
 }
 
 /// Permission of the tests' user to lock memory.

@@ -259,9 +259,9 @@ fn instructions(text: &str) -> Vec<(String, String)> {
 #[test]
 fn containerfile_is_valid_and_copies_existing_files() {
     let all = instructions(&shipped("container/Containerfile"));
-    let known = ["FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT"];
+    let known_names = ["FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT"];
     for (name, words) in &all {
-        assert!(known.contains(&&**name), "{name} {words}");
+        assert!(known_names.contains(&&**name), "{name} {words}");
     }
     assert_eq!(all.iter().filter(|(name, _)| name == "FROM").count(), 2);
     for (_, script) in all.iter().filter(|(name, _)| name == "RUN") {

@@ -14,13 +14,13 @@ use crate::support::server;
 
 /// Resources that a reload could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct HeldResources {
     descriptors: usize,
     threads: usize,
     resident_kb: u64,
 }
 
-impl Held {
+impl HeldResources {
     fn of(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let number = |name: &str| {
@@ -132,12 +132,12 @@ fn thousand_reloads_leak_nothing() {
         assert_eq!(kept.read_response().unwrap().text(), "a page", "a connection outlives all reloads");
         if number == WARM || number == TURNS {
             let worker = worker(&server);
-            let now = [server.pid(), worker].map(Held::of);
+            let now = [server.pid(), worker].map(HeldResources::of);
             println!("after {number} reloads: master {:?}, worker process {:?}", now[0], now[1]);
             let then = *then.get_or_insert(now);
             // Descriptors and memory are released a moment later, by another thread.
             let is_flat = || {
-                [server.pid(), worker].map(Held::of).iter().zip(then).all(|(now, then)| {
+                [server.pid(), worker].map(HeldResources::of).iter().zip(then).all(|(now, then)| {
                     now.descriptors <= then.descriptors
                         && now.threads <= then.threads + POOL_THREADS
                         && now.resident_kb <= then.resident_kb + SLACK_KB

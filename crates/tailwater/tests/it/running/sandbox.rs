@@ -368,23 +368,24 @@ fn places_of_the_guide_are_those_of_the_configuration_test() {
     let real = fs::canonicalize(dir.path()).unwrap();
     let (_, places) =
         said.split_once(" lets the running server read only in ").unwrap_or_else(|| panic!("{said}"));
-    let (read, written) = places.split_once(", and write only in ").unwrap();
+    let (read, written_text) = places.split_once(", and write only in ").unwrap();
     let listed = |places: &str| places.split(", ").map(str::to_owned).collect::<Vec<_>>();
     let read = listed(read);
-    let written = listed(written.split(';').next().unwrap());
+    let written_values = listed(written_text.split(';').next().unwrap());
     for (name, _, place) in WRITABLE {
         let path = real.join("p").join(place).display().to_string();
-        assert!(written.contains(&path), "{name}: {path} is not in {written:?}");
+        assert!(written_values.contains(&path), "{name}: {path} is not in {written_values:?}");
         let is_read = !matches!(*name, "access_log" | "quic_log" | "worker_rlimit_core");
         assert_eq!(read.contains(&path), is_read, "{name}: {read:?}");
     }
     for (name, _, place) in READABLE {
         let path = real.join("p").join(place).display().to_string();
-        assert!(read.contains(&path) && !written.contains(&path), "{name}: {path} is not in {read:?}");
+        assert!(read.contains(&path) && !written_values.contains(&path), "{name}: {path} is not in {read:?}");
     }
     // Only the places of the table are writable.
-    let others: Vec<_> = written.iter().filter(|path| !path.starts_with(real.to_str().unwrap())).collect();
-    assert_eq!((written.len(), others.len()), (WRITABLE.len(), 0), "{written:?}");
+    let others: Vec<_> =
+        written_values.iter().filter(|path| !path.starts_with(real.to_str().unwrap())).collect();
+    assert_eq!((written_values.len(), others.len()), (WRITABLE.len(), 0), "{written_values:?}");
 }
 
 /// True if the kernel has Landlock; leaves the test out if not.

@@ -79,7 +79,7 @@ fn requests_of_clients_that_hold_much_wait_and_are_refused() {
     let server = builder().start(&proxy_conf(&of, &format!("memory_budget {BUDGET};"))).unwrap();
     assert_eq!(metric(&server, "memory_budget_bytes"), BUDGET);
     assert_eq!((metric(&server, "memory_level"), metric(&server, "memory_refused_requests_total")), (0, 0));
-    let held = || metric(&server, "memory_held_bytes{protocol=\"HTTP/2\"}");
+    let held_count = || metric(&server, "memory_held_bytes{protocol=\"HTTP/2\"}");
     let mut clients = Vec::new();
     for last in 0..40 {
         clients.push(slow_streams(&server, [127, 0, 1, last], "/memory/big", 100));
@@ -89,11 +89,11 @@ fn requests_of_clients_that_hold_much_wait_and_are_refused() {
     }
     let refused = || metric(&server, "memory_refused_requests_total");
     assert!(wait::until(wait::TIMEOUT, || refused() > 0), "{}", metrics_text(&server));
-    assert!(held() > BUDGET / 16, "{}", metrics_text(&server));
+    assert!(held_count() > BUDGET / 16, "{}", metrics_text(&server));
     server.wait_error_log("requests are refused for want of memory").unwrap();
     assert!(anonymous(&server) < BUDGET);
     drop(clients);
-    let is_free = || held() < 1 << 20 && metric(&server, "memory_level") == 0;
+    let is_free = || held_count() < 1 << 20 && metric(&server, "memory_level") == 0;
     assert!(wait::until(wait::TIMEOUT, is_free), "{}", metrics_text(&server));
     assert_eq!(get(&server, "/memory/big").body.len(), BIG);
 }

@@ -51,7 +51,7 @@ impl Manager {
         let end = Instant::now() + wait::TIMEOUT;
         while Instant::now() < end {
             let message = self.next().unwrap_or_else(|error| panic!("no {line}: {error}"));
-            if message.lines().any(|found| found == line) {
+            if message.lines().any(|candidate| candidate == line) {
                 return message;
             }
         }

@@ -81,8 +81,11 @@ fn scripts_read_and_change_variables() {
     let Some(server) = start_scripted(script, locations) else { return };
     let read = request(&server, "GET /read/captured?x=1", &["Cookie: c=d"]);
     assert_eq!(read.text(), "x=1|1|d||initial 1|captured");
-    let (status, written) = page(&server, "/write");
-    assert_eq!((status, written.as_str()), (200, "changed 1000 variable is not writable variable not found"));
+    let (status, written_text) = page(&server, "/write");
+    assert_eq!(
+        (status, written_text.as_str()),
+        (200, "changed 1000 variable is not writable variable not found")
+    );
     assert_eq!(page(&server, "/own?x=2").1, "initial 2");
     assert_eq!(page(&server, "/set").1, "x by js_set");
 }

@@ -25,7 +25,7 @@ fn make_due(path: &Path) {
 }
 
 /// Reads that ran in a pool because of access times.
-fn left(server: &Server) -> u64 {
+fn pool_reads(server: &Server) -> u64 {
     metric_sum(server, "device_access_time_reads_total")
 }
 
@@ -45,17 +45,17 @@ fn read_that_would_write_an_access_time_runs_in_a_pool() {
     }
     // The device and its mount are known from here on.
     assert!(wait::until(wait::TIMEOUT, || {
-        let before = left(&server);
-        get(&server, "/b").status == 200 && left(&server) == before
+        let before = pool_reads(&server);
+        get(&server, "/b").status == 200 && pool_reads(&server) == before
     }));
     // The worker process of a root master is another user.
     let is_ours = !rustix::process::geteuid().is_root();
     for _ in 0..3 {
         make_due(&path);
-        let before = left(&server);
+        let before = pool_reads(&server);
         assert_eq!(get(&server, "/a").text().len(), SIZE);
         let read = fs::metadata(&path).unwrap().st_atime();
-        let after = left(&server);
+        let after = pool_reads(&server);
         if is_ours {
             assert_eq!((read, after), (1, before), "O_NOATIME");
             continue;
@@ -63,8 +63,8 @@ fn read_that_would_write_an_access_time_runs_in_a_pool() {
         assert!(read > 2 && after > before, "{read} {before} {after}");
         // Once the access time is not due for an update, loops read the file themselves.
         assert!(wait::until(wait::TIMEOUT, || {
-            let before = left(&server);
-            get(&server, "/a").status == 200 && left(&server) == before
+            let before = pool_reads(&server);
+            get(&server, "/a").status == 200 && pool_reads(&server) == before
         }));
     }
 }
@@ -85,8 +85,8 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
         .unwrap();
     // Once the file is in memory and known to be, loops read it themselves.
     assert!(wait::until(wait::TIMEOUT, || {
-        let before = left(&server);
-        get(&server, "/slow/a").text().len() == SIZE && left(&server) == before
+        let before = pool_reads(&server);
+        get(&server, "/slow/a").text().len() == SIZE && pool_reads(&server) == before
     }));
     let device = File::open(&path).unwrap();
     rustix::fs::syncfs(&device).unwrap();

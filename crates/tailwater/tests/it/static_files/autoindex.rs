@@ -156,8 +156,8 @@ fn many_entries_and_odd_names_are_listed() {
     fs::write(dir.join(odd), "").unwrap();
     let text = page(&server, "/").1;
     assert_eq!(text.matches("<a href=").count(), 3002);
-    let found: Vec<_> = (0..3000).map(|number| text.find(&format!("\"{number:05}\"")).unwrap()).collect();
-    assert!(found.is_sorted());
+    let results: Vec<_> = (0..3000).map(|number| text.find(&format!("\"{number:05}\"")).unwrap()).collect();
+    assert!(results.is_sorted());
     assert!(text.contains("<a href=\"%FF%01%0A\">"));
 }
 

@@ -254,8 +254,8 @@ fn copy_and_move_work_for_files() {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
     }
     assert_eq!(names_in(&html), ["a.txt", "b2", "copy of", "d", "dangling", "new", "to_d"]);
-    for written in ["unsafe URI \"/d/%2e./../x\"", "unsafe URI \"/d/../x\""] {
-        server.wait_error_log(&format!("{written} was detected")).unwrap();
+    for written_text in ["unsafe URI \"/d/%2e./../x\"", "unsafe URI \"/d/../x\""] {
+        server.wait_error_log(&format!("{written_text} was detected")).unwrap();
     }
 }
 
@@ -539,10 +539,10 @@ fn conditional_changes_lose_nothing() {
             scope.spawn(|| {
                 let mut changes = 0;
                 while changes < CHANGES {
-                    let found = request(&server, "GET /a.txt", &[]);
-                    let condition = format!("If-Match: {}", found.field("ETag").unwrap());
+                    let response = request(&server, "GET /a.txt", &[]);
+                    let condition = format!("If-Match: {}", response.field("ETag").unwrap());
                     // Each change makes the file longer, so its entity tag differs.
-                    let longer = format!("{}x", found.text());
+                    let longer = format!("{}x", response.text());
                     match put(&server, "/a.txt", &[&condition], &longer).status {
                         204 => changes += 1,
                         status => assert_eq!(status, 412),

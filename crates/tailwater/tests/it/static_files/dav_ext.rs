@@ -142,11 +142,11 @@ fn names_of_any_bytes_stay_well_formed() {
         fs::write(dir.join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
     }
     let text = send(&server, "PROPFIND /d/", &["Depth: 1"], "").text();
-    let found = links(&text).into_iter().map(|link| link.replace("&amp;", "&").replace("&quot;", "\""));
-    let found: Vec<_> = found.collect();
-    assert_eq!(found.len(), 8, "{text}");
+    let results = links(&text).into_iter().map(|link| link.replace("&amp;", "&").replace("&quot;", "\""));
+    let results: Vec<_> = results.collect();
+    assert_eq!(results.len(), 8, "{text}");
     // Every href leads to its resource.
-    for link in &found {
+    for link in &results {
         let link = link.replace("&#39;", "'");
         assert_eq!(status(&server, &format!("PROPFIND {link}"), &[], ""), 207, "{link}");
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use crate::support::{get, is_root, request, server, start_server};
 
 /// Status, `Content-Encoding` and body of a `GET` that accepts `accept`.
-fn found(server: &tw_testkit::Server, target: &str, accept: &str) -> (u16, Option<String>, String) {
+fn response_to(server: &tw_testkit::Server, target: &str, accept: &str) -> (u16, Option<String>, String) {
     let response = request(server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
     (response.status, response.field("Content-Encoding").map(str::to_owned), response.text())
 }
@@ -44,9 +44,9 @@ fn compressed_file_is_sent_to_clients_that_accept_it() {
         ("/off/a.html", "gzip", is(200, None, "plain")),
         ("/alias", "gzip", is(200, Some("gzip"), "gzip")),
     ] {
-        assert_eq!(found(&server, target, accept), expected, "{target} {accept}");
+        assert_eq!(response_to(&server, target, accept), expected, "{target} {accept}");
     }
-    assert_eq!(found(&server, "/only.html", "identity").0, 404);
+    assert_eq!(response_to(&server, "/only.html", "identity").0, 404);
     assert_eq!(request(&server, "POST /a.html", &["Accept-Encoding: gzip", "Content-Length: 0"]).status, 405);
 
     let response = request(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
@@ -104,13 +104,13 @@ fn non_files_are_skipped() {
     symlink("target", html.join("link.html.gz")).unwrap();
     fs::set_permissions(html.join("private.html.gz"), fs::Permissions::from_mode(0o000)).unwrap();
 
-    assert_eq!(found(&server, "/dir.html", "gzip"), is(200, None, "plain"));
-    assert_eq!(found(&server, "/link.html", "gzip"), is(200, Some("gzip"), "linked"));
-    assert_eq!(found(&server, "/strict/link.html", "gzip"), is(200, None, "plain"));
+    assert_eq!(response_to(&server, "/dir.html", "gzip"), is(200, None, "plain"));
+    assert_eq!(response_to(&server, "/link.html", "gzip"), is(200, Some("gzip"), "linked"));
+    assert_eq!(response_to(&server, "/strict/link.html", "gzip"), is(200, None, "plain"));
     let log = server.wait_error_log("link.html.gz\" failed (40: Too many levels of symbolic links)").unwrap();
     assert!(log.contains("[error]"), "{log}");
     if !is_root("a file that nobody may read") {
-        assert_eq!(found(&server, "/private.html", "gzip"), is(200, None, "plain"));
+        assert_eq!(response_to(&server, "/private.html", "gzip"), is(200, None, "plain"));
         server.wait_error_log("private.html.gz\" failed (13: Permission denied)").unwrap();
     }
 }
@@ -118,13 +118,13 @@ fn non_files_are_skipped() {
 #[test]
 fn changed_file_is_used_by_the_next_request() {
     let server = start_server(server().file("html/a.html", "plain"), "gzip_static on;");
-    assert_eq!(found(&server, "/a.html", "gzip"), is(200, None, "plain"));
+    assert_eq!(response_to(&server, "/a.html", "gzip"), is(200, None, "plain"));
     let packed = server.prefix().join("html/a.html.gz");
     fs::write(&packed, "one").unwrap();
-    assert_eq!(found(&server, "/a.html", "gzip"), is(200, Some("gzip"), "one"));
+    assert_eq!(response_to(&server, "/a.html", "gzip"), is(200, Some("gzip"), "one"));
     fs::write(&packed, "other").unwrap();
-    assert_eq!(found(&server, "/a.html", "gzip"), is(200, Some("gzip"), "other"));
+    assert_eq!(response_to(&server, "/a.html", "gzip"), is(200, Some("gzip"), "other"));
     fs::remove_file(&packed).unwrap();
-    assert_eq!(found(&server, "/a.html", "gzip"), is(200, None, "plain"));
+    assert_eq!(response_to(&server, "/a.html", "gzip"), is(200, None, "plain"));
     assert_eq!(get(&server, "/a.html").text(), "plain");
 }

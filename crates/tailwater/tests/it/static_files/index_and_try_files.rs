@@ -238,7 +238,7 @@ fn index_and_try_files_match_nginx_in_every_location() {
             None if body.contains("<html>") => "-",
             None => &body,
         };
-        let found = (response.status, response.field("X-Uri").unwrap_or_default(), shown);
-        assert_eq!(found, (*status, *uri, *text), "{target}");
+        let entry = (response.status, response.field("X-Uri").unwrap_or_default(), shown);
+        assert_eq!(entry, (*status, *uri, *text), "{target}");
     }
 }

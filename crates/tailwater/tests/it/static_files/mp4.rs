@@ -53,12 +53,12 @@ fn mp4_parts_hold_their_samples() {
             ] {
                 let part = get(&server, &format!("{location}/{name}.mp4?{args}"));
                 assert_eq!((part.status, part.field("Content-Type")), (200, Some("video/mp4")), "{args}");
-                let wanted: Vec<_> = tracks()
+                let read_tracks: Vec<_> = tracks()
                     .iter()
                     .zip(&all)
                     .filter_map(|(track, read)| expected(read, track.timescale, start, length, at_key))
                     .collect();
-                assert_eq!(read(&part.body), wanted, "{name} {args}");
+                assert_eq!(read(&part.body), read_tracks, "{name} {args}");
             }
         }
         // The whole file, if nothing is asked for that makes sense.

@@ -20,8 +20,8 @@ fn random_index_chooses_one_of_the_files() {
     std::os::unix::fs::symlink("one", server.prefix().join("html/d/link")).unwrap();
     std::os::unix::fs::symlink("inner", server.prefix().join("html/d/to-directory")).unwrap();
     std::os::unix::fs::symlink("nowhere", server.prefix().join("html/d/dangling")).unwrap();
-    let seen: BTreeSet<String> = (0..100).map(|_| get(&server, "/d/").text()).collect();
-    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["1", "2", "3"]);
+    let seen_values: BTreeSet<String> = (0..100).map(|_| get(&server, "/d/").text()).collect();
+    assert_eq!(seen_values.into_iter().collect::<Vec<_>>(), ["1", "2", "3"]);
     assert_eq!(get(&server, "/off/").text(), "3");
     assert_eq!(get(&server, "/empty/").status, 403);
     assert_eq!(get(&server, "/missing/").status, 404);

@@ -475,9 +475,9 @@ fn large_file_is_sent_whole_and_in_ranges() {
         }
         let several = request(&server, "GET /big", &["Range: bytes=0-99,1000000-2999999,5242879-"]);
         assert_eq!(several.status, 206);
-        let found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
-        assert!(found(&content[..100]), "{directives}");
-        assert!(several.body.len() > 2_000_101 && found(&content[2_999_000..3_000_000]), "{directives}");
+        let is_found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+        assert!(is_found(&content[..100]), "{directives}");
+        assert!(several.body.len() > 2_000_101 && is_found(&content[2_999_000..3_000_000]), "{directives}");
     }
 }
 

@@ -98,8 +98,8 @@ fn sendfile_sends_the_content_of_the_file() {
         }
         let several = || {
             let several = request(&server, "GET /2097152", &["Range: bytes=0-99,1000000-1999999,2097151-"]);
-            let found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
-            let has_all = found(&big[1_999_000..2_000_000]) && found(&big[..100]);
+            let is_found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+            let has_all = is_found(&big[1_999_000..2_000_000]) && is_found(&big[..100]);
             assert!(several.status == 206 && has_all, "{directives}");
         };
         assert!(are_sent(1_000_000, &several), "small parts are gathered");

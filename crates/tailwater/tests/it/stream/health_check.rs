@@ -49,8 +49,8 @@ fn state(server: &Server, peer: SocketAddr) -> String {
 }
 
 fn wait_state(server: &Server, peer: SocketAddr, expected: &str) {
-    let found = wait::until(wait::TIMEOUT, || state(server, peer) == expected);
-    assert!(found, "{peer} is not {expected}: {}", server.error_log());
+    let is_found = wait::until(wait::TIMEOUT, || state(server, peer) == expected);
+    assert!(is_found, "{peer} is not {expected}: {}", server.error_log());
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn tls_check_has_the_settings_of_the_proxy() {
     for (group, expected) in
         [("good", "up"), ("other", "unhealthy"), ("wrong", "unhealthy"), ("plain", "unhealthy")]
     {
-        let found = wait::until(wait::TIMEOUT, || state_in(&server, group) == expected);
-        assert!(found, "{group} is not {expected}: {}", server.error_log());
+        let is_found = wait::until(wait::TIMEOUT, || state_in(&server, group) == expected);
+        assert!(is_found, "{group} is not {expected}: {}", server.error_log());
     }
     assert_eq!(text(server.addr_of(1)), "one.example CN=client.example ");
     server.wait_error_log("while SSL handshaking to upstream, health check").unwrap();

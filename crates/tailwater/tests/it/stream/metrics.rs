@@ -19,8 +19,8 @@ pub(super) fn start(stream: &str) -> Server {
 
 /// Waits until a sample has this value: a session may be over for its client first.
 fn becomes(server: &Server, series: &str, expected: u64) {
-    let found = wait::until(wait::TIMEOUT, || try_metric(server, series).unwrap_or(0) == expected);
-    assert!(found, "{series} is not {expected}: {}", metrics_text(server));
+    let is_found = wait::until(wait::TIMEOUT, || try_metric(server, series).unwrap_or(0) == expected);
+    assert!(is_found, "{series} is not {expected}: {}", metrics_text(server));
 }
 
 fn peer(addr: SocketAddr, name: &str) -> String {

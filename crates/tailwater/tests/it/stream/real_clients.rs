@@ -289,7 +289,7 @@ fn mosquitto_works_behind_mqtt_preread() {
         let lines = server.access_log(2 * nth + 2).unwrap();
         assert!(lines.contains(&format!("[{id}] [name] 200")), "{lines:?}");
         assert!(lines.contains(&format!("[{reader}] [] 200")), "{lines:?}");
-        let known = if index == 0 { format!(" as {id} ") } else { format!(" as changed-{id} ") };
-        assert!(wait::until(wait::TIMEOUT, || broker.output().contains(&known)), "{}", broker.output());
+        let name = if index == 0 { format!(" as {id} ") } else { format!(" as changed-{id} ") };
+        assert!(wait::until(wait::TIMEOUT, || broker.output().contains(&name)), "{}", broker.output());
     }
 }

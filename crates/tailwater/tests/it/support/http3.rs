@@ -350,21 +350,21 @@ impl Wire {
             while self.frames.out_len(which) > 0 {
                 let Some(id) = place.or_else(|| client.open_uni()) else { break };
                 *place = Some(id);
-                let mut written = 0;
+                let mut written_len = 0;
                 self.frames.write(which, |bytes| {
-                    written = client.write(id, bytes);
-                    written
+                    written_len = client.write(id, bytes);
+                    written_len
                 });
-                if written == 0 {
+                if written_len == 0 {
                     break;
                 }
             }
         }
         for (id, exchange) in &mut self.requests {
             while let Some(bytes) = exchange.stream.output() {
-                let written = client.write(*id, &bytes);
-                exchange.stream.consume(written);
-                if written == 0 {
+                let written_len = client.write(*id, &bytes);
+                exchange.stream.consume(written_len);
+                if written_len == 0 {
                     break;
                 }
             }
@@ -466,8 +466,8 @@ pub(crate) fn send_bidi(udp: &mut UdpClient, bytes: &[u8], fin: bool) -> u64 {
 
 pub(crate) fn send_on(udp: &mut UdpClient, stream: u64, mut bytes: &[u8], fin: bool) {
     udp.until(|client| {
-        let written = if bytes.is_empty() { 0 } else { client.write(stream, bytes) };
-        bytes = &bytes[written..];
+        let written_len = if bytes.is_empty() { 0 } else { client.write(stream, bytes) };
+        bytes = &bytes[written_len..];
         (bytes.is_empty() || client.lost.is_some()).then_some(())
     })
     .unwrap();

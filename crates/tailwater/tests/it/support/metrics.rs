@@ -46,7 +46,8 @@ pub(crate) fn metric_sum(server: &Server, name: &str) -> u64 {
 /// Values of all samples on a page that are called `series` or have labels behind that, in their order.
 pub(crate) fn metric_values<T: FromStr<Err: Debug>>(text: &str, series: &str) -> Vec<T> {
     let samples = text.lines().filter_map(|line| line.strip_prefix("tailwater_")?.rsplit_once(' '));
-    let is_of =
-        |found: &str| found.strip_prefix(series).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
-    samples.filter(|(found, _)| is_of(found)).map(|(_, value)| value.parse().unwrap()).collect()
+    let is_of = |candidate: &str| {
+        candidate.strip_prefix(series).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+    };
+    samples.filter(|(candidate, _)| is_of(candidate)).map(|(_, value)| value.parse().unwrap()).collect()
 }

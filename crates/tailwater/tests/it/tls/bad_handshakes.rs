@@ -273,9 +273,9 @@ fn many_concurrent_handshakes_complete() {
             }
         }
         // Some clients give up while their handshakes are queued.
-        let gone: Vec<_> = (0..100).map(|_| connect(server.addr())).collect();
+        let tcp_streams: Vec<_> = (0..100).map(|_| connect(server.addr())).collect();
         let hello = hello(&config);
-        for mut socket in gone {
+        for mut socket in tcp_streams {
             socket.write_all(&hello).unwrap();
         }
         assert_serves(&server, &config);

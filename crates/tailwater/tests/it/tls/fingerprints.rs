@@ -86,7 +86,10 @@ fn stream_has_the_fingerprints_of_openssl() {
         let Some(output) = run("openssl", &dir, &[&common[..], args].concat(), "") else { return };
         let said = output.split('<').nth(1).and_then(|rest| rest.split('>').next()).unwrap_or_default();
         assert!(said.starts_with(begin), "{args:?}: {output}");
-        assert!(said.split(' ').nth(2).is_some_and(|known| known.starts_with(ja3)), "{args:?}: {output}");
+        assert!(
+            said.split(' ').nth(2).is_some_and(|candidate| candidate.starts_with(ja3)),
+            "{args:?}: {output}"
+        );
         assert_eq!(server.access_log(index + 1).unwrap()[index], said);
     }
 }

@@ -14,8 +14,8 @@ const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 fn fields_of(head: &str) -> (String, String) {
     let field = |name: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(": "));
-        let found = lines.find(|(field, _)| field.eq_ignore_ascii_case(name));
-        found.map_or(String::new(), |(_, value)| value.to_owned())
+        let entry = lines.find(|(field, _)| field.eq_ignore_ascii_case(name));
+        entry.map_or(String::new(), |(_, value)| value.to_owned())
     };
     (field("traceparent"), field("tracestate"))
 }
@@ -109,8 +109,8 @@ fn variables_show_the_trace() {
         let response = request(&server, &format!("GET {target}"), fields);
         response.field("X-Ids").unwrap().to_owned()
     };
-    let found = ids("/extract", &[PARENT]);
-    let words: Vec<_> = found.split(' ').collect();
+    let text = ids("/extract", &[PARENT]);
+    let words: Vec<_> = text.split(' ').collect();
     assert_eq!((words[0], words[1].len(), words[2], words[3]), (TRACE_ID, 16, "b9c7c989f97918e1", "1"));
     let unsampled = PARENT.replace("e1-01", "e1-00");
     assert!(ids("/extract", &[&unsampled]).ends_with("b9c7c989f97918e1 0"));
@@ -120,8 +120,8 @@ fn variables_show_the_trace() {
         ("/extract", &["traceparent: 00-junk"]),
         ("/extract", &[PARENT, PARENT]),
     ] {
-        let found = ids(target, fields);
-        let words: Vec<_> = found.split(' ').collect();
+        let text = ids(target, fields);
+        let words: Vec<_> = text.split(' ').collect();
         assert_eq!(
             (words[0].len(), words[1].len(), words[2], words[3]),
             (32, 16, "", "0"),

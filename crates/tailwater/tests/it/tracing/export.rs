@@ -34,8 +34,8 @@ fn exporting(exporter: &str) -> Server {
 /// Waits until so many spans have this result.
 fn wait_for_spans(server: &Server, result: &str, count: u64) {
     let series = format!("otel_spans_total{{result=\"{result}\"}}");
-    let found = || try_metric::<u64>(server, &series).unwrap_or(0);
-    assert!(wait::until(wait::TIMEOUT, || found() == count), "{result}: {}", found());
+    let find = || try_metric::<u64>(server, &series).unwrap_or(0);
+    assert!(wait::until(wait::TIMEOUT, || find() == count), "{result}: {}", find());
 }
 
 #[test]

@@ -24,6 +24,6 @@ fn traced(collector: &Collector, http: &str, content: &str) -> Server {
 
 /// The span of this name.
 fn named<'a>(spans: &'a [ExportedSpan], name: &str) -> &'a ExportedSpan {
-    let found = spans.iter().find(|span| span.name == name);
-    found.unwrap_or_else(|| panic!("there is no span {name} among {spans:#?}"))
+    let exported_span = spans.iter().find(|span| span.name == name);
+    exported_span.unwrap_or_else(|| panic!("there is no span {name} among {spans:#?}"))
 }

@@ -127,8 +127,8 @@ fn api_adds_changes_and_removes_servers_under_load() {
     );
     assert!(numbers.contains(&weight), "{weight}: {numbers}");
 
-    let left = change(&server, &format!("DELETE {}", one(0)), "");
-    assert!(left.contains(&b.to_string()) && !left.contains(&a.to_string()), "{left}");
+    let rest = change(&server, &format!("DELETE {}", one(0)), "");
+    assert!(rest.contains(&b.to_string()) && !rest.contains(&a.to_string()), "{rest}");
     patch(added, "{\"drain\":false}");
     assert_eq!(bodies(&server, 2), "bb");
     change(&server, &format!("DELETE {}", one(added)), "");
@@ -387,8 +387,8 @@ fn unwritable_state_is_logged_and_the_change_applies() {
     fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
     change(&server, &format!("PATCH {SERVERS}/0"), "{\"weight\":2}");
     assert_eq!(fs::read_to_string(dir.join("u.conf")).unwrap(), format!("server {a} weight=2;\n"));
-    let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["u.conf"], "nothing else is left");
+    let rest: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(rest, ["u.conf"], "nothing else is left");
 }
 
 #[test]

@@ -87,8 +87,8 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
         assert!(members.contains_key(name.as_str().unwrap()), "{at}: {name} is missing in {value}");
     }
     for (name, member) in members {
-        let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
-        match known {
+        let known_value = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+        match known_value {
             // The schema is an object with open members.
             None => {}
             Some(Value::Bool(false)) => panic!("{at}: {name} is not described"),
@@ -169,7 +169,7 @@ fn everything_that_lists_name_is_described() {
     let document = description(&server);
     let described: BTreeSet<String> = object(&document["paths"]).keys().map(|path| real(path)).collect();
     let mut open = vec![String::new()];
-    let mut seen = 0;
+    let mut seen_count = 0;
     while let Some(path) = open.pop() {
         let listed = json(&send(&server, "GET", &format!("{path}/"), ""));
         let names: Vec<String> = match &listed {
@@ -184,8 +184,8 @@ fn everything_that_lists_name_is_described() {
             let below = format!("{path}/{name}");
             assert!(described.contains(&below), "{below} is not described");
             open.push(below);
-            seen += 1;
+            seen_count += 1;
         }
     }
-    assert!(seen >= 10, "{seen}");
+    assert!(seen_count >= 10, "{seen_count}");
 }

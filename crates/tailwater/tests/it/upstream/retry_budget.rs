@@ -20,7 +20,7 @@ fn overloaded() -> SocketAddr {
 }
 
 /// An origin that reports each request and answers it when the test lets it.
-fn held() -> (SocketAddr, Receiver<()>, Sender<()>) {
+fn held_origin() -> (SocketAddr, Receiver<()>, Sender<()>) {
     let (arrived, came) = channel();
     let (answer, may) = channel();
     let arrived = Arc::new(Mutex::new(arrived));
@@ -46,7 +46,7 @@ fn send(server: &Server, target: &str) -> Client {
 #[test]
 fn retry_beyond_the_budget_passes_the_response_of_the_failed_server() {
     let first = overloaded();
-    let (second, came, answer) = held();
+    let (second, came, answer) = held_origin();
     let server = start(
         server(),
         &format!(

@@ -132,10 +132,10 @@ fn check_all<S>(
                     assert_eq!(loaded(&conf(&definition)).0, Some(refusal), "{definition}");
                 }
             }
-            known => {
+            is_known => {
                 let (mistake, notes) = loaded(&conf(&all.concat()));
                 assert_eq!(mistake, None, "{all:?}");
-                let is_hidden = known.is_none() && !is_family;
+                let is_hidden = is_known.is_none() && !is_family;
                 let expected = format!("\"${name}\" hides the variable of that name that Tailwater has");
                 assert_eq!(notes, Vec::from_iter(is_hidden.then_some(expected)), "{name}");
                 own += usize::from(is_hidden);

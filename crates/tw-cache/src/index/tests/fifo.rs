@@ -116,15 +116,15 @@ impl Pair {
     }
 
     /// Entries to evict, in order.
-    fn take(&mut self, by_bytes: bool, work: usize, mut left: u64) -> Vec<Key> {
+    fn take(&mut self, by_bytes: bool, work: usize, mut remaining: u64) -> Vec<Key> {
         let live_max = self.entries_max - self.entries_max / 9;
-        let mut gone = Vec::new();
+        let mut gone_keys = Vec::new();
         for _ in 0..work {
             let live: u64 = self.parts.iter().map(Part::live).sum();
             if !by_bytes && live <= live_max && self.ghosts() > 0 {
                 self.take_ghost();
-                left -= 1;
-                if left == 0 {
+                remaining -= 1;
+                if remaining == 0 {
                     break;
                 }
                 continue;
@@ -171,26 +171,27 @@ impl Pair {
                 self.remove(ghost);
             }
             if entry.file.is_some() {
-                gone.push(key);
+                gone_keys.push(key);
             }
             while self.entries.len() as u64 > self.entries_max && self.take_ghost() {}
-            left = left.saturating_sub(if by_bytes { entry.file.map_or(0, |(_, size)| size) } else { 1 });
-            if left == 0 {
+            remaining =
+                remaining.saturating_sub(if by_bytes { entry.file.map_or(0, |(_, size)| size) } else { 1 });
+            if remaining == 0 {
                 break;
             }
         }
-        gone
+        gone_keys
     }
 
     fn make_room(&mut self, pushed_out: Option<RemovedEntry>) {
         let live: u64 = self.parts.iter().map(Part::live).sum();
         let live_max = self.entries_max - self.entries_max / 9;
-        let gone = if self.entries.len() as u64 <= self.entries_max && live <= live_max {
+        let gone_keys = if self.entries.len() as u64 <= self.entries_max && live <= live_max {
             Vec::new()
         } else {
             self.take(false, STEP_ENTRIES, 1)
         };
-        assert_eq!(keys(&pushed_out.into_iter().collect::<Vec<_>>()), gone);
+        assert_eq!(keys(&pushed_out.into_iter().collect::<Vec<_>>()), gone_keys);
     }
 
     fn give_up(&mut self, key: Key) {
@@ -207,8 +208,8 @@ impl Pair {
         let now = self.now;
         match self.random.below(100) {
             0..35 => {
-                let found = self.index.lookup(key, now);
-                assert_eq!(found.is_some(), self.entries.contains_key(&key));
+                let index_entry = self.index.lookup(key, now);
+                assert_eq!(index_entry.is_some(), self.entries.contains_key(&key));
                 if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.file.is_some()) {
                     entry.lately = 3.min(entry.lately + 1);
                 }
@@ -237,9 +238,12 @@ impl Pair {
                 self.give_up(key);
             }
             85..88 => {
-                let gone = self.index.remove(key);
+                let removed_entry = self.index.remove(key);
                 let file = self.entries.get(&key).and_then(|entry| entry.file);
-                assert_eq!(gone.map(|gone| (gone.sequence, gone.size)), file);
+                assert_eq!(
+                    removed_entry.map(|removed_entry| (removed_entry.sequence, removed_entry.size)),
+                    file
+                );
                 match self.entries.get_mut(&key) {
                     Some(entry) if entry.claims > 0 || entry.uses > 0 => entry.file = None,
                     Some(_) => {
@@ -253,9 +257,9 @@ impl Pair {
                 let count = 1 + self.random.below(12) as u64;
                 let excess =
                     if by_bytes { EvictionTarget::Bytes(count) } else { EvictionTarget::Entries(count) };
-                let mut gone = Vec::new();
-                self.index.evict(excess, now, &mut gone);
-                assert_eq!(keys(&gone), self.take(by_bytes, BATCH_ENTRIES, count));
+                let mut removed_entries = Vec::new();
+                self.index.evict(excess, now, &mut removed_entries);
+                assert_eq!(keys(&removed_entries), self.take(by_bytes, BATCH_ENTRIES, count));
             }
             _ => self.now += 1,
         }
@@ -264,9 +268,10 @@ impl Pair {
     fn assert_same(&self) {
         assert_whole(&self.index);
         for (key, entry) in &self.entries {
-            let found = self.index.peek(*key).unwrap();
-            let file = (found.holds == EntryState::File).then_some((found.sequence, found.size));
-            assert_eq!((file, found.uses, found.claims), (entry.file, entry.uses, entry.claims));
+            let index_entry = self.index.peek(*key).unwrap();
+            let file =
+                (index_entry.holds == EntryState::File).then_some((index_entry.sequence, index_entry.size));
+            assert_eq!((file, index_entry.uses, index_entry.claims), (entry.file, entry.uses, entry.claims));
         }
         let bytes = self.entries.values().filter_map(|entry| entry.file).map(|(_, size)| size).sum();
         assert_eq!((self.index.len(), self.index.bytes_on_disk()), (self.entries.len() as u64, bytes));
@@ -298,17 +303,17 @@ fn answered(policy: EvictionPolicy) -> f64 {
     const ROOM: u64 = 1000;
     let index = index(100_000);
     let mut random = Random::new(1);
-    let mut gone = Vec::new();
+    let mut removed_entries = Vec::new();
     index.set_policy(policy);
     let mut hits = 0;
     let mut lookups = 0;
     let mut now = 0;
     let mut look_up = |key: Key, now: u32| {
-        let is_hit = index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File);
+        let is_hit = index.lookup(key, now).is_some_and(|entry| entry.holds == EntryState::File);
         if !is_hit {
             store(&index, key, 1, now);
             while index.bytes_on_disk() > ROOM {
-                index.evict(EvictionTarget::Bytes(index.bytes_on_disk() - ROOM), now, &mut gone);
+                index.evict(EvictionTarget::Bytes(index.bytes_on_disk() - ROOM), now, &mut removed_entries);
             }
         }
         is_hit
@@ -345,14 +350,19 @@ fn unused_entries_expire() {
     }
     let claim = index.claim(key(0), 0);
     index.lookup(key(1), 1000);
-    let mut gone = Vec::new();
+    let mut removed_entries = Vec::new();
     // Up to a sixteenth late, and never early.
-    while index.expire(1100, 1000, &mut gone) == Progress::More {}
-    assert!(gone.iter().all(|gone| index.peek(gone.key).is_none()) && gone.len() <= 1010, "{}", gone.len());
-    while index.expire(1400, 1000, &mut gone) == Progress::More {}
-    assert_eq!((gone.len(), index.len()), (2998, 2));
+    while index.expire(1100, 1000, &mut removed_entries) == Progress::More {}
+    assert!(
+        removed_entries.iter().all(|removed_entry| index.peek(removed_entry.key).is_none())
+            && removed_entries.len() <= 1010,
+        "{}",
+        removed_entries.len()
+    );
+    while index.expire(1400, 1000, &mut removed_entries) == Progress::More {}
+    assert_eq!((removed_entries.len(), index.len()), (2998, 2));
     drop(claim);
-    while index.expire(3000, 1000, &mut gone) == Progress::More {}
+    while index.expire(3000, 1000, &mut removed_entries) == Progress::More {}
     assert!(index.is_empty());
     assert_whole(&index);
 }
@@ -360,20 +370,20 @@ fn unused_entries_expire() {
 #[test]
 fn the_policy_may_change() {
     let index = fifo(1000);
-    let mut gone = Vec::new();
+    let mut removed_entries = Vec::new();
     for number in 0..200 {
         store(&index, key(number), 1, number);
     }
-    index.evict(EvictionTarget::Bytes(50), 200, &mut gone);
-    assert_eq!((index.bytes_on_disk(), gone.len()), (150, 50));
+    index.evict(EvictionTarget::Bytes(50), 200, &mut removed_entries);
+    assert_eq!((index.bytes_on_disk(), removed_entries.len()), (150, 50));
     assert!(index.len() > 150, "there are ghosts");
     index.set_policy(EvictionPolicy::Lru);
     assert_whole(&index);
     assert_eq!((index.len(), index.bytes_on_disk()), (150, 150));
     let oldest = (0..200).map(key).find(|key| index.peek(*key).is_some()).unwrap();
-    gone.clear();
-    index.evict(EvictionTarget::Bytes(1), 200, &mut gone);
-    assert_eq!(keys(&gone), [oldest]);
+    removed_entries.clear();
+    index.evict(EvictionTarget::Bytes(1), 200, &mut removed_entries);
+    assert_eq!(keys(&removed_entries), [oldest]);
     index.set_policy(EvictionPolicy::S3Fifo);
     assert_whole(&index);
 }
@@ -381,10 +391,14 @@ fn the_policy_may_change() {
 #[test]
 fn ghosts_are_bounded_and_take_part_of_the_zone() {
     let index = fifo(900);
-    let mut gone = Vec::new();
+    let mut removed_entries = Vec::new();
     for number in 0..20_000 {
         store(&index, key(number), 1, 1);
-        index.evict(EvictionTarget::Bytes(index.bytes_on_disk().saturating_sub(300)), 1, &mut gone);
+        index.evict(
+            EvictionTarget::Bytes(index.bytes_on_disk().saturating_sub(300)),
+            1,
+            &mut removed_entries,
+        );
         let ghosts = index.ghosts.load(Relaxed);
         assert!(index.len() <= 900 && ghosts <= index.live() + SHARDS as u64, "{ghosts}");
     }

@@ -49,8 +49,8 @@ impl Pair {
         let now = self.now;
         match self.random.below(100) {
             0..20 => {
-                let found = self.index.lookup(key, now);
-                assert_eq!(found, self.model.get(&key).copied());
+                let index_entry = self.index.lookup(key, now);
+                assert_eq!(index_entry, self.model.get(&key).copied());
                 self.model.entry(key).and_modify(|entry| {
                     entry.used = now;
                     if entry.holds == EntryState::File {
@@ -76,12 +76,12 @@ impl Pair {
                 self.end(claim);
             }
             75..80 => {
-                let gone = self.index.remove(key);
-                assert_eq!(gone.as_ref().map(File::of), self.take_file(key));
+                let removed_entry = self.index.remove(key);
+                assert_eq!(removed_entry.as_ref().map(File::of), self.take_file(key));
             }
             80..84 => {
                 let purged = self.index.purge(key);
-                assert_eq!(purged.gone.as_ref().map(File::of), self.take_file(key));
+                assert_eq!(purged.removed_entry.as_ref().map(File::of), self.take_file(key));
                 self.model.entry(key).and_modify(|entry| entry.since = purged.sequence);
             }
             84..88 => self.load(key),
@@ -140,20 +140,20 @@ impl Pair {
 
     fn take_file(&mut self, key: Key) -> Option<File> {
         let entry = self.model.get_mut(&key)?;
-        let gone = file(key, entry);
+        let gone_file = file(key, entry);
         if entry.claims == 0 && entry.uses == 0 {
             self.model.remove(&key);
         } else {
             (entry.holds, entry.sequence, entry.checked) = (EntryState::Count, 0, 0);
             (entry.size, entry.valid_until, entry.hits) = (0, 0, 0);
         }
-        gone
+        gone_file
     }
 
     fn load(&mut self, key: Key) {
-        let known = LoadedEntry { key, sequence: 3, since: 3, size: 1024, valid_until: 5 };
+        let loaded_entry = LoadedEntry { key, sequence: 3, since: 3, size: 1024, valid_until: 5 };
         let is_new = self.model.get(&key).is_none_or(|entry| entry.holds == EntryState::Count);
-        match self.index.load(&known, self.now) {
+        match self.index.load(&loaded_entry, self.now) {
             LoadOutcome::Known => assert!(!is_new),
             LoadOutcome::Added(pushed_out) => {
                 assert!(is_new);
@@ -170,12 +170,12 @@ impl Pair {
         let is_bytes = self.random.happens(50);
         let excess =
             if is_bytes { EvictionTarget::Bytes(count * 512) } else { EvictionTarget::Entries(count) };
-        let mut gone = Vec::new();
-        let progress = self.index.evict(excess, self.now, &mut gone);
-        let taken = self.take_missing(&gone);
+        let mut removed_entries = Vec::new();
+        let progress = self.index.evict(excess, self.now, &mut removed_entries);
+        let taken = self.take_missing(&removed_entries);
         if is_bytes {
-            let sum: u64 = gone.iter().map(|gone| gone.size).sum();
-            let last = gone.last().map_or(0, |gone| gone.size);
+            let sum: u64 = removed_entries.iter().map(|removed_entry| removed_entry.size).sum();
+            let last = removed_entries.last().map_or(0, |removed_entry| removed_entry.size);
             assert!(sum - last <= count * 512);
             let is_held = |entry: &IndexEntry| entry.claims > 0 || entry.used == self.now;
             assert!(sum >= count * 512 || progress == Progress::More || self.model.values().all(is_held));
@@ -191,20 +191,20 @@ impl Pair {
 
     fn expire(&mut self) {
         let inactive = 1 + self.random.below(400) as u32;
-        let mut gone = Vec::new();
-        while self.index.expire(self.now, inactive, &mut gone) == Progress::More {}
-        self.take_missing(&gone);
+        let mut removed_entries = Vec::new();
+        while self.index.expire(self.now, inactive, &mut removed_entries) == Progress::More {}
+        self.take_missing(&removed_entries);
         let is_left = |entry: &IndexEntry| self.now - entry.used >= inactive;
         assert!(!self.model.values().any(is_left));
     }
 
     fn made_room(&mut self, pushed_out: Option<RemovedEntry>) {
-        let gone: Vec<_> = pushed_out.into_iter().collect();
-        assert!(self.take_missing(&gone) <= 1);
+        let removed_entries: Vec<_> = pushed_out.into_iter().collect();
+        assert!(self.take_missing(&removed_entries) <= 1);
     }
 
     /// Removes from the model the entries that the index has evicted, if they were the oldest. Returns their number.
-    fn take_missing(&mut self, gone: &[RemovedEntry]) -> usize {
+    fn take_missing(&mut self, removed_entries: &[RemovedEntry]) -> usize {
         let is_there = |key: &Key| self.index.peek(*key).is_some();
         let missing: Vec<Key> = self.model.keys().copied().filter(|key| !is_there(key)).collect();
         let mut youngest = 0;
@@ -215,9 +215,9 @@ impl Pair {
             youngest = youngest.max(entry.used);
             files.extend(file(*key, &entry));
         }
-        let mut removed: Vec<_> = gone.iter().map(File::of).collect();
-        removed.sort_by_key(|gone| gone.key);
-        files.sort_by_key(|gone| gone.key);
+        let mut removed: Vec<_> = removed_entries.iter().map(File::of).collect();
+        removed.sort_by_key(|gone_file| gone_file.key);
+        files.sort_by_key(|gone_file| gone_file.key);
         assert_eq!(removed, files);
         for (key, entry) in &mut self.model {
             if entry.claims == 0 {
@@ -253,8 +253,8 @@ struct File {
 }
 
 impl File {
-    fn of(gone: &RemovedEntry) -> Self {
-        Self { key: gone.key, sequence: gone.sequence, size: gone.size }
+    fn of(removed_entry: &RemovedEntry) -> Self {
+        Self { key: removed_entry.key, sequence: removed_entry.sequence, size: removed_entry.size }
     }
 }
 

@@ -38,25 +38,28 @@ fn plain_records_take_no_slot() {
         assert!(store_record(&index, key(number), at(number), 10).is_none());
     }
     assert_eq!((compact(&index), slots(&index), index.counts().files), (50, 0, 50));
-    let found = index.lookup(key(7), 11).unwrap();
-    assert_eq!((found.holds, found.address, found.hits), (EntryState::File, Some(at(7)), 0));
-    assert_eq!(index.lookup(key(7), 12).map(|again| (again.hits, again.sequence)), Some((1, found.sequence)));
+    let entry = index.lookup(key(7), 11).unwrap();
+    assert_eq!((entry.holds, entry.address, entry.hits), (EntryState::File, Some(at(7)), 0));
+    assert_eq!(index.lookup(key(7), 12).map(|again| (again.hits, again.sequence)), Some((1, entry.sequence)));
     assert_eq!(index.last_use_of_segment(0), 12);
     // A fill makes a slot of it, which has the same number.
     let claim = index.claim(key(7), 13);
     let claimed = index.peek(key(7)).unwrap();
-    assert_eq!((claimed.sequence, claimed.address, claimed.claims), (found.sequence, Some(at(7)), 1));
+    assert_eq!((claimed.sequence, claimed.address, claimed.claims), (entry.sequence, Some(at(7)), 1));
     assert_eq!((compact(&index), slots(&index)), (49, 1));
     drop(claim);
     assert_eq!((compact(&index), slots(&index)), (50, 0));
     // Validated in place: another version at the same address.
     let commit = index.claim(key(7), 14).commit().unwrap();
     commit.refresh_at(at(7), 99, 14).unwrap();
-    assert_ne!(index.peek(key(7)).map(|found| found.sequence), Some(found.sequence));
-    assert!(index.remove_if_sequence(key(7), found.sequence).is_none());
+    assert_ne!(index.peek(key(7)).map(|entry| entry.sequence), Some(entry.sequence));
+    assert!(index.remove_if_sequence(key(7), entry.sequence).is_none());
     let replaced = store_record(&index, key(7), at(60), 15).unwrap();
     assert_eq!((replaced.key, replaced.address), (key(7), Some(at(7))));
-    assert_eq!(index.purge(key(7)).gone.and_then(|gone| gone.address), Some(at(60)));
+    assert_eq!(
+        index.purge(key(7)).removed_entry.and_then(|removed_entry| removed_entry.address),
+        Some(at(60))
+    );
     assert_eq!((index.peek(key(7)), index.len()), (None, 49));
     // Entries counted for `min_uses`, files and responses with variants need full slots.
     index.count_use(key(100), 16);
@@ -67,7 +70,7 @@ fn plain_records_take_no_slot() {
     commit.store_at(at(70).into(), 99, 16).unwrap();
     assert_eq!((compact(&index), slots(&index)), (49, 3));
     store_record(&index, key(102), at(71), 17);
-    assert_eq!(index.peek(key(102)).map(|found| found.since), Some(since));
+    assert_eq!(index.peek(key(102)).map(|entry| entry.since), Some(since));
     assert_whole(&index);
 }
 
@@ -92,11 +95,11 @@ fn keys_that_share_a_tag_do_not_push_each_other_out_for_ever() {
     assert!(index.share_record_entry(one, other));
     store_record(&index, one, at(1), 1);
     // Reading the record shows that it belongs to another key.
-    assert_eq!(index.lookup(other, 2).and_then(|found| found.address), Some(at(1)));
+    assert_eq!(index.lookup(other, 2).and_then(|entry| entry.address), Some(at(1)));
     index.set_apart(other, at(1), 2);
-    assert_eq!(index.peek(other).map(|found| found.holds), Some(EntryState::Count));
+    assert_eq!(index.peek(other).map(|entry| entry.holds), Some(EntryState::Count));
     store_record(&index, other, at(2), 3);
-    let address = |key| index.peek(key).and_then(|found| found.address);
+    let address = |key| index.peek(key).and_then(|entry| entry.address);
     assert_eq!((address(one), address(other)), (Some(at(1)), Some(at(2))));
     store_record(&index, one, at(3), 4);
     assert_eq!((address(one), address(other)), (Some(at(3)), Some(at(2))));
@@ -120,14 +123,14 @@ fn sweep_finds_entries_that_change_their_form() {
     store_record(&index, key(500), at(500), 1);
     let mut cursor = index.sweep(latest);
     let mut records = Vec::new();
-    let mut seen = Vec::new();
+    let mut entries = Vec::new();
     // The entry is a slot before the scan of compact entries reaches it, and a compact entry afterwards.
     let claim = index.claim(key(3), 2);
     while index.scan_records(&mut cursor, &mut records) == Progress::More {}
     drop(claim);
     let mut cursor = ScanCursor::default();
-    while index.scan(&mut cursor, &mut seen) == Progress::More {}
-    let addresses: Vec<_> = seen.iter().filter_map(|seen| seen.found.address).collect();
+    while index.scan(&mut cursor, &mut entries) == Progress::More {}
+    let addresses: Vec<_> = entries.iter().filter_map(|entry| entry.state.address).collect();
     assert!(addresses.contains(&at(3)) && addresses.len() == 1, "{addresses:?}");
     assert_eq!(records.len(), 200);
     assert!(records.iter().all(
@@ -145,7 +148,10 @@ fn sweep_finds_entries_that_change_their_form() {
         index.is_record_of(&records[0], key((0..200).find(|n| at(*n) == records[0].address).unwrap_or(500)))
     );
     index.forget_record(&records[0]);
-    assert_eq!(index.take_record(&records[1]).and_then(|gone| gone.address), Some(records[1].address));
+    assert_eq!(
+        index.take_record(&records[1]).and_then(|removed_entry| removed_entry.address),
+        Some(records[1].address)
+    );
     assert!(index.take_record(&records[1]).is_none());
     assert_eq!(compact(&index), 199);
     assert_whole(&index);
@@ -193,22 +199,24 @@ fn snapshot_is_read_one_block_at_a_time() {
             assert_eq!(restore(block), 0);
         }
         assert_eq!(snapshot.block_of(&next, key(number)), None);
-        let found = next.peek(key(number)).and_then(|found| found.address);
-        assert_eq!(found, (number >> 10 != 3).then(|| at(number)));
+        let address = next.peek(key(number)).and_then(|entry| entry.address);
+        assert_eq!(address, (number >> 10 != 3).then(|| at(number)));
     }
     assert!(next.len() < 10_000, "{}", next.len());
     // A response that was stored meanwhile stays.
     store_record(&next, key(77), at(40_000), 9);
     (1..snapshot.blocks()).for_each(|block| _ = restore(block));
-    assert_eq!(next.peek(key(77)).and_then(|found| found.address), Some(at(40_000)));
+    assert_eq!(next.peek(key(77)).and_then(|entry| entry.address), Some(at(40_000)));
     assert_eq!(next.len(), 30_001 - 1024);
     // Records that are found by their segments stay, the others go.
     for number in 0..10_000 {
-        let known = LoadedRecord { key: key(number), sequence: 5, address: at(number), valid_until: 0 };
-        match next.load_record(&known, 9) {
+        let record = LoadedRecord { key: key(number), sequence: 5, address: at(number), valid_until: 0 };
+        match next.load_record(&record, 9) {
             RecordOutcome::Known => assert_ne!(number >> 10, 3),
             RecordOutcome::Added(_) => assert_eq!(number >> 10, 3),
-            RecordOutcome::Outdated(gone) => assert_eq!((number, gone.address), (77, Some(at(77)))),
+            RecordOutcome::Outdated(removed_entry) => {
+                assert_eq!((number, removed_entry.address), (77, Some(at(77))))
+            }
         }
     }
     let mut cursor = ScanCursor::default();
@@ -236,11 +244,14 @@ fn snapshot_of_an_earlier_version_has_records_with_their_keys() {
     assert_eq!((compact(&index), slots(&index)), (100, 0));
     assert_eq!(index.uses_of_record(key(7), at(7)), Some(2));
     // The segment has the sequence number; until it is read, every purge may concern the record.
-    assert_eq!(index.peek(key(7)).map(|found| (found.address, found.checked)), Some((Some(at(7)), 0)));
-    let known = LoadedRecord { key: key(7), sequence: 55, address: at(7), valid_until: 77 };
-    assert!(matches!(index.load_record(&known, 100), RecordOutcome::Known));
+    assert_eq!(
+        index.peek(key(7)).map(|index_entry| (index_entry.address, index_entry.checked)),
+        Some((Some(at(7)), 0))
+    );
+    let record = LoadedRecord { key: key(7), sequence: 55, address: at(7), valid_until: 77 };
+    assert!(matches!(index.load_record(&record, 100), RecordOutcome::Known));
     index.set_segment_floor(0, 55);
-    assert_eq!(index.peek(key(7)).map(|found| found.checked), Some(55));
+    assert_eq!(index.peek(key(7)).map(|index_entry| index_entry.checked), Some(55));
     let mut cursor = ScanCursor::default();
     while index.forget_unseen_records(&mut cursor) == Progress::More {}
     assert_eq!(index.len(), 1);
@@ -314,11 +325,17 @@ fn index_of_records_equals_a_plain_map() {
                     commit.set_varies(next(20) == 0);
                     if let Ok(stored) = commit.store_at(at(number).into(), 0, number) {
                         let before = model.insert(key, at(number));
-                        assert_eq!(stored.replaced.map(|gone| gone.address), before.map(Some));
+                        assert_eq!(
+                            stored.replaced.map(|removed_entry| removed_entry.address),
+                            before.map(Some)
+                        );
                     }
                 }
             }
-            3 => assert_eq!(index.purge(key).gone.map(|gone| gone.address), model.remove(&key).map(Some)),
+            3 => assert_eq!(
+                index.purge(key).removed_entry.map(|removed_entry| removed_entry.address),
+                model.remove(&key).map(Some)
+            ),
             4 => claims.push(index.claim(key, number)),
             5 if !claims.is_empty() => drop(claims.swap_remove(next(claims.len() as u64) as usize)),
             6 => {
@@ -330,19 +347,23 @@ fn index_of_records_equals_a_plain_map() {
                 let key = moving.key();
                 let is_known = model.contains_key(&key);
                 match moving.finish(at(number), number.into()) {
-                    Ok(gone) => assert_eq!(gone.address, model.insert(key, at(number))),
+                    Ok(removed_entry) => assert_eq!(removed_entry.address, model.insert(key, at(number))),
                     Err(_) => assert!(!is_known),
                 }
             }
             8 => _ = index.count_use(key, number),
             9 => {
-                let known = index.peek(key).filter(|found| found.holds == EntryState::File);
-                let gone = known.and_then(|found| index.remove_if_sequence(key, found.sequence));
-                assert_eq!(gone.map(|gone| gone.address), model.remove(&key).map(Some));
+                let entry = index.peek(key).filter(|index_entry| index_entry.holds == EntryState::File);
+                let removed_entry =
+                    entry.and_then(|index_entry| index.remove_if_sequence(key, index_entry.sequence));
+                assert_eq!(
+                    removed_entry.map(|removed_entry| removed_entry.address),
+                    model.remove(&key).map(Some)
+                );
             }
             _ => {
-                let found = index.lookup(key, number).and_then(|found| found.address);
-                assert_eq!(found, model.get(&key).copied());
+                let segment_address = index.lookup(key, number).and_then(|index_entry| index_entry.address);
+                assert_eq!(segment_address, model.get(&key).copied());
             }
         }
         if number % 5000 == 0 {

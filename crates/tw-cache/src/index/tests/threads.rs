@@ -22,18 +22,18 @@ fn sums_stay_exact_under_concurrency() {
         }
         scope.spawn(|| {
             let mut cursor = ScanCursor::default();
-            let mut seen = Vec::new();
-            let mut gone = Vec::new();
+            let mut entries = Vec::new();
+            let mut removed_entries = Vec::new();
             for now in 0..2000 {
-                index.scan(&mut cursor, &mut seen);
-                index.expire(now, 50, &mut gone);
-                index.evict(EvictionTarget::Bytes(512), now, &mut gone);
-                seen.clear();
+                index.scan(&mut cursor, &mut entries);
+                index.expire(now, 50, &mut removed_entries);
+                index.evict(EvictionTarget::Bytes(512), now, &mut removed_entries);
+                entries.clear();
             }
         });
     });
     assert_whole(&index);
-    assert!((0..KEYS as u32).filter_map(|number| index.peek(key(number))).all(|found| found.claims == 0));
+    assert!((0..KEYS as u32).filter_map(|number| index.peek(key(number))).all(|entry| entry.claims == 0));
 }
 
 fn hammer(index: &Arc<Index>, random: &mut Random) {
@@ -90,8 +90,8 @@ fn no_purge_is_undone() {
                     let _ = commit.map(|commit| commit.store(512, 1, 1));
                     // A lookup after a completed purge must not find an older response.
                     let purged = purged.lock().unwrap().get(&number).copied().unwrap_or(0);
-                    if let Some(found) = index.lookup(key(number), 1) {
-                        assert!(found.holds == EntryState::Count || found.sequence > purged);
+                    if let Some(entry) = index.lookup(key(number), 1) {
+                        assert!(entry.holds == EntryState::Count || entry.sequence > purged);
                     }
                 }
             });

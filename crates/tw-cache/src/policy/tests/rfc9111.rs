@@ -304,15 +304,15 @@ fn fields_that_are_left_out_section_3_1() {
         "x-two: 2",
         "Cache-Control: no-cache=\"set-cookie\", private=\"X-Two\"",
     ];
-    let left = |rules: &Rules, ignored| {
+    let remaining = |rules: &Rules, ignored| {
         let mut all = fields(&lines);
         exclude(&mut all, rules, ignored);
         all.iter().map(|(name, _)| String::from_utf8(name.to_vec()).unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(left(&Rules::RFC9111, IgnoredFields::NONE), ["X-One", "Cache-Control"]);
-    let ignored = left(&Rules::RFC9111, IgnoredFields::CACHE_CONTROL);
+    assert_eq!(remaining(&Rules::RFC9111, IgnoredFields::NONE), ["X-One", "Cache-Control"]);
+    let ignored = remaining(&Rules::RFC9111, IgnoredFields::CACHE_CONTROL);
     assert_eq!(ignored, ["Set-Cookie", "X-One", "x-two", "Cache-Control"]);
     let expected =
         ["Proxy-Authenticate", "proxy-authentication-info", "Set-Cookie", "X-One", "x-two", "Cache-Control"];
-    assert_eq!(left(&Rules::NGINX, IgnoredFields::NONE), expected);
+    assert_eq!(remaining(&Rules::NGINX, IgnoredFields::NONE), expected);
 }

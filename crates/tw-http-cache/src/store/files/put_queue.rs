@@ -73,7 +73,7 @@ impl Put {
             return Poll::Ready(PutEvent::Due);
         }
         match &mut slot.waker {
-            Some(known) => known.clone_from(cx.waker()),
+            Some(waker) => waker.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
         Poll::Pending

@@ -49,7 +49,7 @@ impl FillFile {
         self.settled
     }
 
-    /// Notes that the file is written up to `written`, and that the bytes before `needless_to` can leave memory. Starts to
+    /// Notes that the file is written up to `written_len`, and that the bytes before `needless_to` can leave memory. Starts to
     /// write back the next window if there is one, and waits for the one before.
     ///
     /// # Errors
@@ -58,10 +58,10 @@ impl FillFile {
         &mut self,
         disk: &Disk,
         account: &mut Account,
-        written: u64,
+        written_len: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
-        let end = written / PAGE * PAGE;
+        let end = written_len / PAGE * PAGE;
         if end.saturating_sub(self.begun) < self.window {
             return Ok(());
         }
@@ -76,13 +76,13 @@ impl FillFile {
         &mut self,
         disk: &Disk,
         account: &mut Account,
-        written: u64,
+        written_len: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
-        if written < self.window {
+        if written_len < self.window {
             return Ok(());
         }
-        self.write_back(disk, account, written, written, needless_to).await
+        self.write_back(disk, account, written_len, written_len, needless_to).await
     }
 
     /// Waits for the bytes before `until`, and starts to write back those from the last window up to `end`.
@@ -133,7 +133,7 @@ mod tests {
             let mut temp_file = temp_file(&disk, &mut account).await;
             let before = sim.calls();
             // Written up to, operations in all, settled, begun; in pages.
-            for (written, calls, settled, begun) in [
+            for (written_len, calls, settled, begun) in [
                 (1.0, 0, 0, 0),
                 (2.9, 0, 0, 0),
                 (3.5, 1, 0, 3),
@@ -142,10 +142,10 @@ mod tests {
                 (7.2, 2, 3, 7),
                 (20.0, 3, 7, 20),
             ] {
-                let written = (written * PAGE as f64) as u64;
-                temp_file.advance(&disk, &mut account, written, 0).await.unwrap();
+                let written_len = (written_len * PAGE as f64) as u64;
+                temp_file.advance(&disk, &mut account, written_len, 0).await.unwrap();
                 let so_far = (sim.calls() - before, temp_file.settled() / PAGE, temp_file.begun / PAGE);
-                assert_eq!(so_far, (calls, settled, begun), "{written}");
+                assert_eq!(so_far, (calls, settled, begun), "{written_len}");
             }
             temp_file.finish(&disk, &mut account, 20 * PAGE + 1, 0).await.unwrap();
             assert_eq!((sim.calls() - before, temp_file.settled()), (4, 20 * PAGE + 1));
@@ -180,9 +180,9 @@ mod tests {
             let error = temp_file.finish(&disk, &mut account, 8 * PAGE, 0).await.unwrap_err();
             assert_eq!((error.op(), error.errno()), (Some(Op::WriteBack), Some(Errno::IO)));
             assert_eq!(temp_file.settled(), 3 * PAGE);
-            let left = sim.content(temp_file.temp.path().unwrap()).unwrap();
+            let rest = sim.content(temp_file.temp.path().unwrap()).unwrap();
             let settled = 3 * PAGE as usize;
-            assert!(left[..settled] == content[..settled] && left[settled..] != content[settled..]);
+            assert!(rest[..settled] == content[..settled] && rest[settled..] != content[settled..]);
         });
     }
 }

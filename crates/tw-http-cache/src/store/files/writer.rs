@@ -61,7 +61,7 @@ impl<'a> FileWriter<'a> {
         account: &mut Account,
         temp_file: &mut FillFile,
         last: BodyPieces,
-        known: &StoredFile,
+        file: &StoredFile,
     ) -> Result<u32, DiskError> {
         let Self { cx, entry: NewEntry { meta, claim, .. }, len, .. } = self;
         let head = u64::from(meta.header_size);
@@ -77,7 +77,7 @@ impl<'a> FileWriter<'a> {
         let sum = cx.disk.write_made(account, temp_file.temp.file(), head + len, end).await?;
         let patch = format::patch(meta.key, claim.sequence(), whole_len, sum);
         cx.disk.write(account, temp_file.temp.file(), patch.at, patch.bytes).await?;
-        temp_file.finish(cx.disk, account, known.len, needless).await?;
+        temp_file.finish(cx.disk, account, file.len, needless).await?;
         Ok(sum)
     }
 }
@@ -106,7 +106,7 @@ impl EntryWriter for FileWriter<'_> {
         Ok(())
     }
 
-    fn written(&self) -> Option<WrittenBody<'_>> {
+    fn written_body(&self) -> Option<WrittenBody<'_>> {
         let WriterFile::Open(temp_file) = &self.file else { return None };
         let head = u64::from(self.entry.meta.header_size);
         let settled = temp_file.settled().saturating_sub(head);
@@ -116,7 +116,7 @@ impl EntryWriter for FileWriter<'_> {
     async fn commit(mut self, mut last: BodyPieces) -> Result<CommitOutcome, DiskError> {
         let mut account = self.account();
         self.entry.meta.body_len = Some(self.len + last.len());
-        let known = StoredFile::of(&self.entry.meta);
+        let stored_file = StoredFile::of(&self.entry.meta);
         let (temp_file, pieces) = match std::mem::replace(&mut self.file, WriterFile::Failed) {
             WriterFile::Unopened => {
                 if self.entry.copied.is_some_and(|copied| copied.is_damaged(&last.pieces)) {
@@ -125,7 +125,7 @@ impl EntryWriter for FileWriter<'_> {
                 (None, std::mem::take(&mut last.pieces))
             }
             WriterFile::Open(mut temp_file) => {
-                let sum = self.finish(&mut account, &mut temp_file, last, &known).await?;
+                let sum = self.finish(&mut account, &mut temp_file, last, &stored_file).await?;
                 if self.entry.copied.is_some_and(|copied| copied.differs_from(sum)) {
                     return Ok(CommitOutcome::Damaged);
                 }
@@ -146,7 +146,7 @@ impl EntryWriter for FileWriter<'_> {
                 store.puts.put(cx.disk, &mut account, cx.place.dir_len(), file).await?;
             }
         }
-        store.enter_file(cx, commit, &known).await
+        store.enter_file(cx, commit, &stored_file).await
     }
 }
 

@@ -64,21 +64,21 @@ pub(crate) struct Appended {
     /// True if the response is an entry now; false if it was purged meanwhile.
     pub(crate) is_stored: bool,
     /// Entries that have left the index for it; the caller removes what they had on the disk.
-    pub(crate) gone: Vec<RemovedEntry>,
+    pub(crate) removed_entries: Vec<RemovedEntry>,
 }
 
 /// Result that a task waits for.
 pub(super) struct Ticket {
     result: FatalMutex<Option<Result<Appended, DiskError>>>,
     is_over: Notify,
-    left: Arc<FatalMutex<Vec<RemovedEntry>>>,
+    leftover_entries: Arc<FatalMutex<Vec<RemovedEntry>>>,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         // Nobody took it.
         if let Some(Ok(appended)) = self.result.lock().take() {
-            self.left.lock().extend(appended.gone);
+            self.leftover_entries.lock().extend(appended.removed_entries);
         }
     }
 }
@@ -104,7 +104,7 @@ impl QueuedRecord {
 pub(crate) struct AppendQueue {
     waiting: FatalMutex<WaitingRecords>,
     writer: Mutex<Writer>,
-    left: Arc<FatalMutex<Vec<RemovedEntry>>>,
+    leftover_entries: Arc<FatalMutex<Vec<RemovedEntry>>>,
 }
 
 #[derive(Default)]
@@ -142,12 +142,12 @@ struct Batch {
 
 impl AppendQueue {
     pub(super) fn take_left(&self) -> Vec<RemovedEntry> {
-        std::mem::take(&mut *self.left.lock())
+        std::mem::take(&mut *self.leftover_entries.lock())
     }
 
     fn push(&self, record: Record) -> Result<Arc<Ticket>, DiskError> {
         let (result, is_over) = (FatalMutex::default(), Notify::new());
-        let ticket = Arc::new(Ticket { result, is_over, left: self.left.clone() });
+        let ticket = Arc::new(Ticket { result, is_over, leftover_entries: self.leftover_entries.clone() });
         let queued = QueuedRecord { record, ticket: ticket.clone() };
         let mut waiting = self.waiting.lock();
         if waiting.size + queued.size() > QUEUE_SIZE {
@@ -182,9 +182,9 @@ impl AppendQueue {
 
 impl AppendTarget<'_> {
     /// Counts entries no more that have left the index.
-    pub(super) async fn forget_in_quotas(&self, gone: &[RemovedEntry]) {
-        for some in gone.chunks(ROWS_PER_TURN).take_while(|_| self.quotas.is_on()) {
-            some.iter().for_each(|gone| self.quotas.forget(self.index, gone.key));
+    pub(super) async fn forget_in_quotas(&self, removed_entries: &[RemovedEntry]) {
+        for some in removed_entries.chunks(ROWS_PER_TURN).take_while(|_| self.quotas.is_on()) {
+            some.iter().for_each(|removed_entry| self.quotas.forget(self.index, removed_entry.key));
             tw_rt::yield_now().await;
         }
     }
@@ -276,9 +276,9 @@ impl SegmentStore {
         let mut parts = batch.parts.clone();
         // The slot is not used again before a write has ended that nobody waits for.
         parts.push(Bytes::from_owner(LeasedBytes::new([0; 0], &open.lease)));
-        let written = target.disk.write_parts(&mut account, &open.file, open.base + at, parts).await;
+        let result = target.disk.write_parts(&mut account, &open.file, open.base + at, parts).await;
         let Some(batch) = writer.batch.take() else { return };
-        if let Err(error) = written {
+        if let Err(error) = result {
             batch.records.into_iter().for_each(|queued| queued.end(Err(error.clone())));
             self.abandon(target, &mut account, writer, at).await;
             return;
@@ -339,14 +339,15 @@ impl SegmentStore {
                     .store_at(address.into(), valid_until, now)
                     .map(|stored| stored.pushed_out.into_iter().chain(stored.replaced).collect())
                     .map_err(RecordPermit::Store),
-                RecordPermit::Move(moving) => {
-                    moving.finish(address, sequence).map(|gone| vec![gone]).map_err(RecordPermit::Move)
-                }
+                RecordPermit::Move(moving) => moving
+                    .finish(address, sequence)
+                    .map(|removed_entry| vec![removed_entry])
+                    .map_err(RecordPermit::Move),
             };
             let appended = match entered {
-                Ok(gone) => {
+                Ok(removed_entries) => {
                     active.rows.push(row);
-                    Appended { is_stored: true, gone }
+                    Appended { is_stored: true, removed_entries }
                 }
                 Err(permit) => {
                     writer.refused.push((permit, key, address));
@@ -379,16 +380,16 @@ impl SegmentStore {
         writer: &mut MutexGuard<'_, Writer>,
     ) {
         let Some(active) = &mut writer.active else { return };
-        let written = u64::from(active.next) * BLOCK_SIZE;
-        if written - active.begun < target.window {
+        let written_len = u64::from(active.next) * BLOCK_SIZE;
+        if written_len - active.begun < target.window {
             return;
         }
         let (begun, open) = (active.begun, active.open.clone());
         let place = |range: std::ops::Range<u64>| open.base + range.start..open.base + range.end;
-        let (begin, finish) = (place(begun..written), place(active.settled..begun));
+        let (begin, finish) = (place(begun..written_len), place(active.settled..begun));
         let write_back = WriteBack { begin, finish, needless_to: 0 };
         match target.disk.write_back(account, &open.file, write_back).await {
-            Ok(()) => (active.settled, active.begun) = (begun, written),
+            Ok(()) => (active.settled, active.begun) = (begun, written_len),
             Err(_) => {
                 // What is not settled may be something else now.
                 let settled = active.settled;
@@ -409,14 +410,14 @@ impl SegmentStore {
         let Some(mut active) = writer.active.take() else { return };
         let segment = active.open.header.number;
         let is_lost = |row: &SegmentRow| row.address(segment).offset() + row.address(segment).size() > from;
-        let mut gone = Vec::new();
+        let mut removed_entries = Vec::new();
         for row in active.rows.extract_if(.., |row| is_lost(row)) {
-            gone.extend(target.index.remove_if_address(row.key, row.address(segment)));
+            removed_entries.extend(target.index.remove_if_address(row.key, row.address(segment)));
         }
-        target.forget_in_quotas(&gone).await;
+        target.forget_in_quotas(&removed_entries).await;
         active.next = u32::try_from(from / BLOCK_SIZE).unwrap_or(active.next);
         if self.cut(target.disk, account, &active.open, from).await.is_ok() {
-            gone.into_iter().for_each(RemovedEntry::deleted);
+            removed_entries.into_iter().for_each(RemovedEntry::deleted);
             self.set_bytes(segment, from);
         } else {
             // A start may find records without entries: purges are not forgotten until then.
@@ -434,8 +435,8 @@ impl SegmentStore {
         let (mut bytes, mut rows) = (Vec::new(), 0);
         for some in active.rows.chunks(ROWS_PER_TURN) {
             for row in some {
-                let found = target.index.peek(row.key).and_then(|found| found.address);
-                if found == Some(row.address(segment)) {
+                let address = target.index.peek(row.key).and_then(|entry| entry.address);
+                if address == Some(row.address(segment)) {
                     encode_row(row, &mut bytes);
                     rows += 1;
                 }

@@ -32,10 +32,10 @@ impl SegmentStore {
         };
         loop {
             let number = {
-                let mut known = self.known.lock();
-                let number = known.next;
-                known.next = (number + 1) % SEGMENTS_MAX;
-                if known.segments.contains_key(&number) {
+                let mut segments = self.list.lock();
+                let number = segments.next;
+                segments.next = (number + 1) % SEGMENTS_MAX;
+                if segments.segments.contains_key(&number) {
                     continue;
                 }
                 number
@@ -49,7 +49,7 @@ impl SegmentStore {
             let stamp = self.random.hash_one((created, number));
             let header = SegmentHeader { number, stamp, created, table: None };
             let lease = SlotLease::default();
-            self.known.lock().segments.insert(number, Segment::active(BLOCK_SIZE, &lease));
+            self.list.lock().segments.insert(number, Segment::active(BLOCK_SIZE, &lease));
             let open = OpenSegment { header, file, is_writable: true, base: 0, lease };
             return self.begin(disk, account, open).await;
         }
@@ -72,7 +72,7 @@ impl SegmentStore {
     }
 
     pub(super) fn set_inactive(&self, number: u32) {
-        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+        if let Some(segment) = self.list.lock().segments.get_mut(&number) {
             segment.is_active = false;
         }
     }
@@ -82,7 +82,7 @@ impl SegmentStore {
             // A slot is taken as a whole.
             return;
         }
-        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+        if let Some(segment) = self.list.lock().segments.get_mut(&number) {
             segment.size = size;
         }
     }
@@ -91,7 +91,7 @@ impl SegmentStore {
     pub(super) async fn unlink(&self, disk: &Disk, number: u32) -> Result<(), DiskError> {
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         if let Some((place, opened)) = self.device.as_ref().and_then(|place| Some((place, place.opened()?))) {
-            let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
+            let lease = self.list.lock().segments.get(&number).map(|segment| segment.lease.clone());
             let Some(lease) = lease else { return Ok(()) };
             self.check_device_writable()?;
             let slot = opened.superblock.slot(number);
@@ -99,13 +99,13 @@ impl SegmentStore {
             let nothing = LeasedBytes::new(vec![0; BLOCK_SIZE as usize], &lease);
             disk.write(&mut account, &opened.file, opened.superblock.offset(slot), nothing).await?;
             place.rest(slot, lease);
-            self.known.lock().segments.remove(&number);
+            self.list.lock().segments.remove(&number);
             return Ok(());
         }
         match disk.unlink(&mut account, &self.path(number)).await {
             Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
             _ => {
-                self.known.lock().segments.remove(&number);
+                self.list.lock().segments.remove(&number);
                 Ok(())
             }
         }

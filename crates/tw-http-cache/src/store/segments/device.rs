@@ -222,16 +222,16 @@ impl OpenDevice {
     /// Headers of the segments on the device.
     pub(super) async fn headers(&self, disk: &Disk) -> Result<Vec<SegmentHeader>, DiskError> {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
-        let mut found = Vec::new();
+        let mut segment_headers = Vec::new();
         for slot in 0..self.superblock.slots {
             let at = self.superblock.offset(slot);
             let block = read_up_to(disk, &mut account, &self.file, at, BLOCK_SIZE as usize).await?;
             match SegmentHeader::decode_any(&block) {
-                Ok(header) if self.superblock.slot(header.number) == slot => found.push(header),
+                Ok(header) if self.superblock.slot(header.number) == slot => segment_headers.push(header),
                 Ok(_) | Err(_) => {}
             }
         }
-        Ok(found)
+        Ok(segment_headers)
     }
 }
 
@@ -250,7 +250,7 @@ impl SegmentStore {
         };
         let is_writable = *is_writable;
         // Before the header: the slot is not used again meanwhile.
-        let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
+        let lease = self.list.lock().segments.get(&number).map(|segment| segment.lease.clone());
         let Some(lease) = lease else { return Ok(OpenedSegment::Nothing) };
         let base = superblock.offset(superblock.slot(number));
         let first = read_up_to(disk, account, file, base, BLOCK_SIZE as usize).await?;
@@ -315,7 +315,7 @@ impl SegmentStore {
         let Some(OpenDevice { superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened) else {
             return 0;
         };
-        let used = self.known.lock().segments.len() as u64;
+        let used = self.list.lock().segments.len() as u64;
         used.saturating_sub(u64::from(superblock.slots - superblock.reserve())) * superblock.slot_size
     }
 
@@ -352,9 +352,10 @@ impl SegmentStore {
         self.check_device_writable()?;
         let lease = SlotLease::default();
         let number = {
-            let mut known = self.known.lock();
-            let used: HashSet<u32> = known.segments.keys().map(|number| superblock.slot(*number)).collect();
-            let next = known.next;
+            let mut segments = self.list.lock();
+            let used: HashSet<u32> =
+                segments.segments.keys().map(|number| superblock.slot(*number)).collect();
+            let next = segments.next;
             let mut numbers = (0..superblock.slots).map(|nth| (next + nth) % SEGMENTS_MAX);
             let is_free = |number: &u32| {
                 let slot = superblock.slot(*number);
@@ -362,8 +363,8 @@ impl SegmentStore {
             };
             // The manager makes room.
             let number = numbers.find(is_free).ok_or_else(no_room)?;
-            known.next = (number + 1) % SEGMENTS_MAX;
-            known.segments.insert(number, Segment::active(superblock.slot_size, &lease));
+            segments.next = (number + 1) % SEGMENTS_MAX;
+            segments.segments.insert(number, Segment::active(superblock.slot_size, &lease));
             number
         };
         let stamp = self.random.hash_one((created, number));

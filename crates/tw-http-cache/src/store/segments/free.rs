@@ -114,29 +114,29 @@ impl SegmentStore {
     ) -> Result<FreedSegment, DiskError> {
         // Before the first entry leaves: a purge that finds none is recorded.
         let _freeing = Freeing::begin(&self.freeing);
-        let size = self.known.lock().segments.get(&number).map_or(0, |segment| segment.size);
+        let size = self.list.lock().segments.get(&number).map_or(0, |segment| segment.size);
         let mut freed = FreedSegment { gained: size, ..FreedSegment::default() };
-        let mut gone = Vec::new();
+        let mut removed_entries = Vec::new();
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         if target.index.entries_of_segment(number) > 0
             && let Ok(rows) = self.rows(target.disk, &mut account, number).await
         {
-            self.empty(target, (number, gain_share), &rows, &mut freed, &mut gone).await;
+            self.empty(target, (number, gain_share), &rows, &mut freed, &mut removed_entries).await;
         }
         if target.index.entries_of_segment(number) > 0 {
             // The rows could not be read, or do not have all.
-            freed.evicted += remove_all(target, number, &mut gone).await;
+            freed.evicted += remove_all(target, number, &mut removed_entries).await;
         }
-        target.forget_in_quotas(&gone).await;
+        target.forget_in_quotas(&removed_entries).await;
         self.unlink(target.disk, number).await?;
         if target.index.entries_of_segment(number) > 0 {
             // A start has loaded some of its records meanwhile.
             let mut late = Vec::new();
             freed.evicted += remove_all(target, number, &mut late).await;
             target.forget_in_quotas(&late).await;
-            gone.extend(late);
+            removed_entries.extend(late);
         }
-        gone.into_iter().for_each(RemovedEntry::deleted);
+        removed_entries.into_iter().for_each(RemovedEntry::deleted);
         Ok(freed)
     }
 
@@ -147,7 +147,7 @@ impl SegmentStore {
         (number, gain_share): (u32, u64),
         rows: &[SegmentRow],
         freed: &mut FreedSegment,
-        gone: &mut Vec<RemovedEntry>,
+        removed_entries: &mut Vec<RemovedEntry>,
     ) {
         let size = freed.gained;
         let mut budget = size - size / gain_share;
@@ -162,7 +162,7 @@ impl SegmentStore {
                     used_size += address.size();
                     used.push(*row);
                     if used_size >= COPY_SIZE {
-                        freed.copied += self.copy(target, number, &used, gone).await;
+                        freed.copied += self.copy(target, number, &used, removed_entries).await;
                         used.clear();
                         used_size = 0;
                     }
@@ -170,9 +170,9 @@ impl SegmentStore {
                 }
                 let removed = target.index.remove_if_address(row.key, address);
                 freed.evicted += u64::from(removed.is_some());
-                gone.extend(removed);
+                removed_entries.extend(removed);
             }
-            freed.copied += self.copy(target, number, &used, gone).await;
+            freed.copied += self.copy(target, number, &used, removed_entries).await;
             tw_rt::yield_now().await;
         }
         freed.gained -= size - size / gain_share - budget;
@@ -184,7 +184,7 @@ impl SegmentStore {
         target: AppendTarget<'_>,
         number: u32,
         rows: &[SegmentRow],
-        gone: &mut Vec<RemovedEntry>,
+        removed_entries: &mut Vec<RemovedEntry>,
     ) -> u64 {
         let mut account = Account::new(JobClass::Evict, JobSource::NONE);
         let mut tickets = Vec::new();
@@ -212,30 +212,31 @@ impl SegmentStore {
         for ticket in tickets {
             if let Ok(appended) = self.wait(target, &ticket).await {
                 copied += u64::from(appended.is_stored);
-                gone.extend(appended.gone);
+                removed_entries.extend(appended.removed_entries);
             }
         }
         // Fills of the same keys have waited until the moves were over.
         self.waiters.notify();
         for row in rows {
             // What could not be copied, because a fill of it goes on or the disk has failed.
-            gone.extend(target.index.remove_if_address(row.key, row.address(number)));
+            removed_entries.extend(target.index.remove_if_address(row.key, row.address(number)));
         }
         copied
     }
 }
 
 /// Removes all entries of a segment, by a look at the whole index. Returns their number.
-async fn remove_all(target: AppendTarget<'_>, number: u32, gone: &mut Vec<RemovedEntry>) -> u64 {
-    let (mut cursor, mut seen, mut removed) = (ScanCursor::default(), Vec::new(), 0);
+async fn remove_all(target: AppendTarget<'_>, number: u32, removed_entries: &mut Vec<RemovedEntry>) -> u64 {
+    let (mut cursor, mut entries, mut removed) = (ScanCursor::default(), Vec::new(), 0);
     loop {
-        let progress = target.index.scan(&mut cursor, &mut seen);
-        for seen in seen.drain(..) {
-            let address = seen.found.address.filter(|address| address.segment == number);
-            if let Some(entry) = address.and_then(|address| target.index.remove_if_address(seen.key, address))
+        let progress = target.index.scan(&mut cursor, &mut entries);
+        for scanned_entry in entries.drain(..) {
+            let address = scanned_entry.state.address.filter(|address| address.segment == number);
+            if let Some(entry) =
+                address.and_then(|address| target.index.remove_if_address(scanned_entry.key, address))
             {
                 removed += 1;
-                gone.push(entry);
+                removed_entries.push(entry);
             }
         }
         if progress == Progress::Done {
@@ -243,13 +244,13 @@ async fn remove_all(target: AppendTarget<'_>, number: u32, gone: &mut Vec<Remove
         }
         tw_rt::yield_now().await;
     }
-    let (mut cursor, mut seen) = (ScanCursor::default(), Vec::new());
+    let (mut cursor, mut scanned_records) = (ScanCursor::default(), Vec::new());
     loop {
-        let progress = target.index.scan_records(&mut cursor, &mut seen);
-        for record in seen.drain(..).filter(|record| record.address.segment == number) {
+        let progress = target.index.scan_records(&mut cursor, &mut scanned_records);
+        for record in scanned_records.drain(..).filter(|record| record.address.segment == number) {
             if let Some(entry) = target.index.take_record(&record) {
                 removed += 1;
-                gone.push(entry);
+                removed_entries.push(entry);
             }
         }
         if progress == Progress::Done {

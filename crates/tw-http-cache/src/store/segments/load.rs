@@ -62,8 +62,8 @@ impl SegmentStore {
         for row in rows.drain(..) {
             let record = RecordPlace { key: Some(row.key), address: row.address(number) };
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
-            if let EntryRead::Entry(found) = self.read(disk, account, &record, max).await?
-                && is_body_whole(&found.meta, &found.first)
+            if let EntryRead::Entry(entry) = self.read(disk, account, &record, max).await?
+                && is_body_whole(&entry.meta, &entry.first)
             {
                 whole.push(row);
             }

@@ -50,7 +50,7 @@ use super::commit::CommitWaiters;
 use append::AppendQueue;
 use device::DevicePlace;
 use marks::ScanMarks;
-use segment_list::{Segment, SegmentList};
+use segment_list::SegmentList;
 
 pub(crate) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
@@ -85,7 +85,7 @@ pub(crate) struct SegmentStore {
     is_direct: AtomicBool,
     /// True if a file system has no such reads, and this was reported.
     direct_refused: AtomicBool,
-    known: FatalMutex<SegmentList>,
+    list: FatalMutex<SegmentList>,
     listed: OnceCell<()>,
     queue: AppendQueue,
     /// Fills that wait; they go on when the permit of a record ends whose task does not do so itself.
@@ -111,7 +111,7 @@ impl SegmentStore {
             device: DevicePlace::of(place),
             is_direct: AtomicBool::new(place.direct),
             direct_refused: AtomicBool::new(false),
-            known: FatalMutex::default(),
+            list: FatalMutex::default(),
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
             waiters,
@@ -128,15 +128,15 @@ impl SegmentStore {
         }
         self.size.store(size, Relaxed);
         if self.is_direct.swap(is_direct, Relaxed) != is_direct {
-            let mut known = self.known.lock();
-            known.segments.values_mut().filter(|segment| !segment.is_active).for_each(|s| s.open = None);
+            let mut segments = self.list.lock();
+            segments.segments.values_mut().filter(|segment| !segment.is_active).for_each(|s| s.open = None);
         }
     }
 
     /// Returns true, once, if segments cannot be read past the page cache although they are to be.
     pub(crate) fn take_direct_refusal(&self) -> bool {
-        let known = self.known.lock();
-        let mut open = known.segments.values().filter_map(|segment| segment.open.as_ref());
+        let segments = self.list.lock();
+        let mut open = segments.segments.values().filter_map(|segment| segment.open.as_ref());
         (self.is_direct.load(Relaxed) || self.device.is_some())
             && open.any(|(open, _)| open.file.refuses_direct())
             && !self.direct_refused.swap(true, Relaxed)
@@ -154,21 +154,21 @@ impl SegmentStore {
 
     /// Bytes of all segments on the disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        self.known.lock().segments.values().map(|segment| segment.size).sum()
+        self.list.lock().segments.values().map(|segment| segment.size).sum()
     }
 
     /// Returns true if there is a segment with this number.
     pub(crate) fn has(&self, number: u32) -> bool {
-        self.known.lock().segments.contains_key(&number)
+        self.list.lock().segments.contains_key(&number)
     }
 
     /// Time of the last write into the segment that is freed next, and the number of segments.
     pub(crate) fn oldest_write(&self, index: &Index) -> (u32, u64) {
-        let known = self.known.lock();
-        let oldest = known.segments.iter().next();
-        let written =
-            oldest.map(|(number, segment)| index.last_write_of_segment(*number).max(segment.written));
-        (written.unwrap_or(u32::MAX), known.segments.len() as u64)
+        let segments = self.list.lock();
+        let oldest = segments.segments.iter().next();
+        let written_at =
+            oldest.map(|(number, segment)| index.last_write_of_segment(*number).max(segment.written_at));
+        (written_at.unwrap_or(u32::MAX), segments.segments.len() as u64)
     }
 
     /// Returns true if a segment is being freed: its records have no entries, and are still on the disk.
@@ -198,23 +198,23 @@ impl SegmentStore {
                 let slot_size = opened.superblock.slot_size;
                 let headers = opened.headers(disk).await?;
                 self.size.store(slot_size, Relaxed);
-                let mut known = self.known.lock();
+                let mut segments = self.list.lock();
                 // A device does not say when it was written.
                 let now = seconds(tw_rt::clock::unix().secs);
                 for SegmentHeader { number, .. } in headers {
-                    known.add(number, slot_size, now);
+                    segments.add(number, slot_size, now);
                 }
                 return Ok(());
             }
-            let found = match disk.list(&mut account, &self.dir, LIST_MAX).await {
+            let entries = match disk.list(&mut account, &self.dir, LIST_MAX).await {
                 Ok(listing) => listing.entries,
                 Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let mut known = self.known.lock();
-            for entry in found {
+            let mut segments = self.list.lock();
+            for entry in entries {
                 let Some(number) = segment::number_of(entry.name.to_bytes()) else { continue };
-                known.add(
+                segments.add(
                     number,
                     entry.meta.size.next_multiple_of(BLOCK_SIZE),
                     seconds(entry.meta.mtime_sec),
@@ -227,14 +227,19 @@ impl SegmentStore {
 
     /// Numbers of the segments that are not written to, the oldest first.
     pub(crate) fn complete(&self) -> Vec<u32> {
-        let known = self.known.lock();
-        known.segments.iter().filter(|(_, segment)| !segment.is_active).map(|(number, _)| *number).collect()
+        let segments = self.list.lock();
+        segments
+            .segments
+            .iter()
+            .filter(|(_, segment)| !segment.is_active)
+            .map(|(number, _)| *number)
+            .collect()
     }
 
     /// Number of the segment that is written to.
     fn active(&self) -> Option<u32> {
-        let known = self.known.lock();
-        known.segments.iter().find(|(_, segment)| segment.is_active).map(|(number, _)| *number)
+        let segments = self.list.lock();
+        segments.segments.iter().find(|(_, segment)| segment.is_active).map(|(number, _)| *number)
     }
 
     /// Takes entries whose tasks ended before they could remove what the entries had on the disk.

@@ -20,10 +20,10 @@ impl SegmentStore {
         number: u32,
     ) -> Result<OpenedSegment, DiskError> {
         {
-            let mut known = self.known.lock();
-            known.uses += 1;
-            let now = known.uses;
-            match known.segments.get_mut(&number) {
+            let mut segments = self.list.lock();
+            segments.uses += 1;
+            let now = segments.uses;
+            match segments.segments.get_mut(&number) {
                 None => return Ok(OpenedSegment::Nothing),
                 Some(Segment { open: Some((open, used)), .. }) => {
                     *used = now;
@@ -86,23 +86,23 @@ impl SegmentStore {
     }
 
     fn close(&self, number: u32) {
-        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+        if let Some(segment) = self.list.lock().segments.get_mut(&number) {
             segment.open = None;
         }
     }
 
     pub(super) fn keep_open(&self, number: u32, open: &Arc<OpenSegment>) {
-        let mut known = self.known.lock();
-        known.uses += 1;
-        let now = known.uses;
-        if let Some(segment) = known.segments.get_mut(&number) {
+        let mut segments = self.list.lock();
+        segments.uses += 1;
+        let now = segments.uses;
+        if let Some(segment) = segments.segments.get_mut(&number) {
             segment.open = Some((open.clone(), now));
         }
-        let opened = known.segments.values().filter(|segment| segment.open.is_some()).count();
+        let opened = segments.segments.values().filter(|segment| segment.open.is_some()).count();
         if opened > OPEN_SEGMENTS_MAX {
             let is_idle = |segment: &&mut Segment| !segment.is_active && segment.open.is_some();
             let used = |segment: &&mut Segment| segment.open.as_ref().map(|(_, used)| *used);
-            if let Some(oldest) = known.segments.values_mut().filter(is_idle).min_by_key(used) {
+            if let Some(oldest) = segments.segments.values_mut().filter(is_idle).min_by_key(used) {
                 oldest.open = None;
             }
         }

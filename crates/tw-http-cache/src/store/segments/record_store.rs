@@ -97,12 +97,12 @@ impl Store for SegmentStore {
         Ok(CommitOutcome::Refused)
     }
 
-    async fn remove(&self, cx: StoreContext<'_>, gone: RemovedEntry) -> Result<(), DiskError> {
-        let Some(address) = gone.address else { return Ok(()) };
-        cx.forget_in_quota(gone.key);
+    async fn remove(&self, cx: StoreContext<'_>, removed_entry: RemovedEntry) -> Result<(), DiskError> {
+        let Some(address) = removed_entry.address else { return Ok(()) };
+        cx.forget_in_quota(removed_entry.key);
         let index = cx.index().map(|index| &**index);
-        self.mark_removed(cx.disk, index, gone.key, address).await?;
-        gone.deleted();
+        self.mark_removed(cx.disk, index, removed_entry.key, address).await?;
+        removed_entry.deleted();
         Ok(())
     }
 
@@ -114,9 +114,11 @@ impl Store for SegmentStore {
         self.scan_segment(cx, scan).await
     }
 
-    async fn admit(&self, cx: StoreContext<'_>, found: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
-        match (found, cx.held) {
-            (DiskEntry::Record(number, row), Some(held)) => Ok(self.admit_record(held, *number, row)),
+    async fn admit(&self, cx: StoreContext<'_>, entry: &DiskEntry) -> Result<AdmissionOutcome, DiskError> {
+        match (entry, cx.zone_index) {
+            (DiskEntry::Record(number, row), Some(zone_index)) => {
+                Ok(self.admit_record(zone_index, *number, row))
+            }
             _ => Ok(AdmissionOutcome::Gone),
         }
     }

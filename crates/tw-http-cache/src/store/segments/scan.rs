@@ -38,12 +38,12 @@ impl SegmentStore {
         cx: StoreContext<'_>,
         scan: &mut SegmentScan,
     ) -> Option<Result<ScanPart, DiskError>> {
-        let held = cx.held.filter(|_| !scan.is_over)?;
+        let zone_index = cx.zone_index.filter(|_| !scan.is_over)?;
         if let Some(SegmentFloor { number, sequence }) = scan.current.take() {
-            held.index.set_segment_floor(number, sequence);
+            zone_index.index.set_segment_floor(number, sequence);
         }
         if scan.remaining.is_none() {
-            held.index.begin_load();
+            zone_index.index.begin_load();
             scan.remaining = Some(VecDeque::new());
             if let Err(error) = self.list(cx.disk).await {
                 scan.is_over = true;
@@ -52,7 +52,7 @@ impl SegmentStore {
             scan.remaining = Some(self.complete().into());
         }
         let Some(number) = scan.remaining.as_mut().and_then(VecDeque::pop_front) else {
-            self.end_scan(held, scan).await;
+            self.end_scan(zone_index, scan).await;
             scan.is_over = true;
             return Some(Ok(ScanPart { kind: ScanPartKind::EndOfSegments, ..ScanPart::default() }));
         };
@@ -65,7 +65,7 @@ impl SegmentStore {
                 return Some(Err(error));
             }
         };
-        let sequences = rows.iter().map(|row| held.purges.sequence().admit(row.sequence));
+        let sequences = rows.iter().map(|row| zone_index.purges.sequence().admit(row.sequence));
         scan.current = Some(SegmentFloor { number, sequence: sequences.min().unwrap_or(0) });
         let damage = damage.map(|why| DamagedSegment { number, why });
         let entries = rows.into_iter().map(|row| DiskEntry::Record(number, row)).collect();
@@ -73,17 +73,17 @@ impl SegmentStore {
     }
 
     /// Ends a scan: entries of a snapshot whose records no segment has are removed.
-    async fn end_scan(&self, held: &ZoneIndex, scan: &SegmentScan) {
+    async fn end_scan(&self, zone_index: &ZoneIndex, scan: &SegmentScan) {
         self.marks.end();
         if scan.has_failed {
             return;
         }
         let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
         loop {
-            let progress = held.index.unseen(&mut cursor, &mut unseen);
+            let progress = zone_index.index.unseen(&mut cursor, &mut unseen);
             for entry in unseen.drain(..) {
                 if let Some(address) = entry.address {
-                    held.index.remove_missing_record(entry.key, address);
+                    zone_index.index.remove_missing_record(entry.key, address);
                 }
             }
             if progress == Progress::Done {
@@ -92,35 +92,40 @@ impl SegmentStore {
             tw_rt::yield_now().await;
         }
         let mut cursor = ScanCursor::default();
-        while held.index.forget_unseen_records(&mut cursor) == Progress::More {
+        while zone_index.index.forget_unseen_records(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
         }
-        held.index.end_load();
+        zone_index.index.end_load();
     }
 
     /// Adds the record of a row to the index, unless that has a younger one.
-    pub(super) fn admit_record(&self, held: &ZoneIndex, number: u32, row: &SegmentRow) -> AdmissionOutcome {
+    pub(super) fn admit_record(
+        &self,
+        zone_index: &ZoneIndex,
+        number: u32,
+        row: &SegmentRow,
+    ) -> AdmissionOutcome {
         // The segment was freed meanwhile: what was used of it is elsewhere.
         if !self.has(number) {
             return AdmissionOutcome::Gone;
         }
         let address = row.address(number);
-        let known = LoadedRecord {
+        let record = LoadedRecord {
             key: row.key,
-            sequence: held.purges.sequence().admit(row.sequence),
+            sequence: zone_index.purges.sequence().admit(row.sequence),
             address,
             valid_until: row.valid_until,
         };
-        let admission = match held.index.load_record(&known, seconds(tw_rt::clock::unix().secs)) {
+        let admission = match zone_index.index.load_record(&record, seconds(tw_rt::clock::unix().secs)) {
             RecordOutcome::Added(pushed_out) => AdmissionOutcome::Added(pushed_out),
             RecordOutcome::Known => AdmissionOutcome::Known,
-            RecordOutcome::Outdated(gone) => {
-                let is_added = gone.address != Some(address);
-                AdmissionOutcome::Outdated { gone, is_added }
+            RecordOutcome::Outdated(removed_entry) => {
+                let is_added = removed_entry.address != Some(address);
+                AdmissionOutcome::Outdated { removed_entry, is_added }
             }
         };
         if self.marks.has(address) {
-            held.index.remove_missing_record(row.key, address);
+            zone_index.index.remove_missing_record(row.key, address);
         }
         admission
     }

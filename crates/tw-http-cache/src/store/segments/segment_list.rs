@@ -27,7 +27,7 @@ pub(super) struct Segment {
     pub(super) is_active: bool,
     pub(super) lease: SlotLease,
     /// Time of the last write before this process, in seconds since 1970.
-    pub(super) written: u32,
+    pub(super) written_at: u32,
 }
 
 /// Keys with removed records that may come back after a power cut.
@@ -41,18 +41,18 @@ impl Segment {
     /// A segment to which records are appended.
     pub(super) fn active(size: u64, lease: &SlotLease) -> Self {
         let unsynced = UnsyncedKeys::default();
-        Self { size, open: None, unsynced, is_active: true, lease: lease.clone(), written: 0 }
+        Self { size, open: None, unsynced, is_active: true, lease: lease.clone(), written_at: 0 }
     }
 }
 
 impl SegmentList {
     /// Adds a segment of a process before, with the time of its last write.
-    pub(super) fn add(&mut self, number: u32, size: u64, written: u32) {
+    pub(super) fn add(&mut self, number: u32, size: u64, written_at: u32) {
         self.next = self.next.max(number + 1);
         // What that process has removed may not be on the disk.
         let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
         let lease = SlotLease::default();
-        let segment = Segment { size, open: None, unsynced, is_active: false, lease, written };
+        let segment = Segment { size, open: None, unsynced, is_active: false, lease, written_at };
         self.segments.insert(number, segment);
     }
 }

@@ -9,7 +9,7 @@ use super::{SegmentStore, UNSYNCED_KEYS_MAX};
 impl SegmentStore {
     /// Notes that the removal of a record of this key is not safe yet.
     pub(super) fn note_unsynced(&self, address: SegmentAddress, key: Key) {
-        if let Some(segment) = self.known.lock().segments.get_mut(&address.segment) {
+        if let Some(segment) = self.list.lock().segments.get_mut(&address.segment) {
             let unsynced = &mut segment.unsynced;
             if unsynced.keys.len() < UNSYNCED_KEYS_MAX {
                 unsynced.keys.insert(key);
@@ -26,20 +26,25 @@ impl SegmentStore {
             None => unsynced.are_more || !unsynced.keys.is_empty(),
         };
         let numbers: Vec<u32> = {
-            let known = self.known.lock();
-            known.segments.iter().filter(|(_, s)| is_meant(&s.unsynced)).map(|(number, _)| *number).collect()
+            let segments = self.list.lock();
+            segments
+                .segments
+                .iter()
+                .filter(|(_, s)| is_meant(&s.unsynced))
+                .map(|(number, _)| *number)
+                .collect()
         };
         for number in numbers {
             let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let Some(open) = self.open_to_write(disk, &mut account, number).await? else { continue };
             // What is removed meanwhile is noted anew.
             let taken = {
-                let mut known = self.known.lock();
-                known.segments.get_mut(&number).map(|segment| std::mem::take(&mut segment.unsynced))
+                let mut segments = self.list.lock();
+                segments.segments.get_mut(&number).map(|segment| std::mem::take(&mut segment.unsynced))
             };
             let Some(taken) = taken else { continue };
             if let Err(error) = disk.fsync(&mut account, &open.file, Durable::Data).await {
-                if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+                if let Some(segment) = self.list.lock().segments.get_mut(&number) {
                     segment.unsynced.are_more |= taken.are_more;
                     segment.unsynced.keys.extend(taken.keys);
                 }

@@ -43,7 +43,7 @@ impl EntryWriter for RecordWriter<'_> {
         Ok(())
     }
 
-    fn written(&self) -> Option<WrittenBody<'_>> {
+    fn written_body(&self) -> Option<WrittenBody<'_>> {
         None
     }
 
@@ -63,7 +63,7 @@ impl EntryWriter for RecordWriter<'_> {
         commit.set_varies(!meta.vary.is_empty());
         // A fraction of a millisecond for the checksums: a record has at most RECORD_MAX.
         let pieces = whole_file(meta, body.pieces);
-        let Appended { is_stored, gone } = store.store(target, commit, prefix, pieces).await?;
-        Ok(if is_stored { CommitOutcome::Stored(gone) } else { CommitOutcome::Refused })
+        let Appended { is_stored, removed_entries } = store.store(target, commit, prefix, pieces).await?;
+        Ok(if is_stored { CommitOutcome::Stored(removed_entries) } else { CommitOutcome::Refused })
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Edges {
 }
 
 /// Position of a sample in `stsc`.
-pub(super) struct Found {
+pub(super) struct SamplePosition {
     pub(super) row: usize,
     chunk: u32,
     pub(super) samples: u32,
@@ -54,7 +54,7 @@ pub(super) struct Found {
     before: u32,
 }
 
-impl Found {
+impl SamplePosition {
     /// The chunk of the sample, from 0, and the samples in front of it there.
     pub(super) fn place(&self) -> (u64, u32) {
         let samples = u64::from(self.samples);
@@ -68,7 +68,7 @@ pub(super) fn find(
     mut within: u64,
     chunk_count: u64,
     out: &'static str,
-) -> Result<Found, Fault> {
+) -> Result<SamplePosition, Fault> {
     let mut before = 0;
     for row in rows.clone().step_by(ROW_LEN) {
         let chunk = moov.u32(row);
@@ -87,7 +87,7 @@ pub(super) fn find(
             if chunk == 0 {
                 return Err(Fault::In("zero chunk"));
             }
-            return Ok(Found { row, chunk, samples, id, next, within, before });
+            return Ok(SamplePosition { row, chunk, samples, id, next, within, before });
         }
         if is_last {
             break;
@@ -113,17 +113,17 @@ pub(super) fn cut(
         return Err(Fault::In("zero number of entries in stsc atom"));
     }
     let out = "start time is out mp4 stsc chunks";
-    let found = find(moov, table.rows.clone(), samples.start, chunk_count, out)?;
-    let (first, skipped) = found.place();
-    table.rows.start = found.row;
-    moov.put_u32(found.row, (first as u32).wrapping_add(1));
+    let sample_position = find(moov, table.rows.clone(), samples.start, chunk_count, out)?;
+    let (first, skipped) = sample_position.place();
+    table.rows.start = sample_position.row;
+    moov.put_u32(sample_position.row, (first as u32).wrapping_add(1));
     if skipped > 0 {
-        let left = found.samples - skipped;
-        if first + 2 == found.next {
-            moov.put_u32(found.row + 4, left);
+        let remaining = sample_position.samples - skipped;
+        if first + 2 == sample_position.next {
+            moov.put_u32(sample_position.row + 4, remaining);
         } else {
-            track.first_chunk = Some([1, left, found.id]);
-            moov.put_u32(found.row, (first as u32).wrapping_add(2));
+            track.first_chunk = Some([1, remaining, sample_position.id]);
+            moov.put_u32(sample_position.row, (first as u32).wrapping_add(2));
         }
     }
     let mut chunks = Chunks { start: first, skipped: skipped.into(), end: chunk_count, last: 0 };
@@ -154,22 +154,23 @@ fn cut_end(
         in_first = *first;
         samples -= u64::from(in_first);
     }
-    let found = find(moov, table.rows.clone(), samples, chunk_count, "end time is out mp4 stsc chunks")?;
-    let (target, partly) = found.place();
-    (table.rows.end, chunks.last) = match found.within {
-        0 if found.row == table.rows.start => (found.row, in_first.into()),
-        0 => (found.row, found.before.into()),
-        _ => (found.row + ROW_LEN, found.samples.into()),
+    let sample_position =
+        find(moov, table.rows.clone(), samples, chunk_count, "end time is out mp4 stsc chunks")?;
+    let (target, partly) = sample_position.place();
+    (table.rows.end, chunks.last) = match sample_position.within {
+        0 if sample_position.row == table.rows.start => (sample_position.row, in_first.into()),
+        0 => (sample_position.row, sample_position.before.into()),
+        _ => (sample_position.row + ROW_LEN, sample_position.samples.into()),
     };
     chunks.end = target;
     if partly > 0 {
         chunks.end = target + 1;
         chunks.last = partly.into();
-        if target + 1 == u64::from(found.chunk) {
-            moov.put_u32(found.row + 4, partly);
+        if target + 1 == u64::from(sample_position.chunk) {
+            moov.put_u32(sample_position.row + 4, partly);
         } else {
             let chunk = chunks.end.saturating_sub(chunks.start) as u32;
-            track.last_chunk = Some([chunk, partly, found.id]);
+            track.last_chunk = Some([chunk, partly, sample_position.id]);
         }
     }
     Ok(())
@@ -196,16 +197,18 @@ pub(super) fn cut_sizes(
         (row(end.saturating_sub(count))..row(end)).step_by(4).map(|row| u64::from(moov.u32(row))).sum()
     };
     // DIFF(nginx): nginx does not cut a table of samples that all have the same size.
-    let Some(left) = u64::from(sizes.count).checked_sub(samples.start).filter(|left| *left > 0) else {
+    let Some(remaining) =
+        u64::from(sizes.count).checked_sub(samples.start).filter(|remaining| *remaining > 0)
+    else {
         return Err(Fault::In("start time is out mp4 stsz samples"));
     };
     let mut edges = EdgeSizes { skipped: sum(chunks.skipped, samples.start), last: 0 };
     if edges.skipped > file_size {
         return Err(Fault::In("too large mp4 start samples size"));
     }
-    let mut count = left;
+    let mut count = remaining;
     if part.has_end() {
-        if samples.len() > left {
+        if samples.len() > remaining {
             return Err(Fault::In("end time is out mp4 stsz samples"));
         }
         count = samples.len();
@@ -255,9 +258,9 @@ pub(super) fn cut_places(
         if chunks.end > count {
             return Err(out(end_out, "end time is out mp4 co64 chunks"));
         }
-        let left = chunks.end.saturating_sub(chunks.start) as usize;
-        places.table.rows.end = first + left * width;
-        if left == 0 {
+        let remaining = chunks.end.saturating_sub(chunks.start) as usize;
+        places.table.rows.end = first + remaining * width;
+        if remaining == 0 {
             return Ok(edges.file_size..0);
         }
         behind(places.get(moov, places.table.rows.end - width), sizes.last)?

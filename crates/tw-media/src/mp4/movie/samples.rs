@@ -210,7 +210,7 @@ pub(crate) struct TimeCursor {
     /// The next row.
     rows: Range<usize>,
     /// Samples left of the row before, and the duration of each.
-    left: u32,
+    remaining: u32,
     duration: u32,
     /// The next sample, counted from 0, and its time.
     sample: u64,
@@ -225,7 +225,7 @@ impl TimeCursor {
     fn new(moov: &Moov, track: &SampleTable) -> Self {
         let mut new = Self {
             rows: track.stts.clone(),
-            left: 0,
+            remaining: 0,
             duration: 0,
             sample: 0,
             time: 0,
@@ -243,13 +243,13 @@ impl TimeCursor {
 
     /// Returns true if no sample is left.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.left == 0 || self.sample >= self.count
+        self.remaining == 0 || self.sample >= self.count
     }
 
     /// Goes on to a row that has samples.
     fn settle(&mut self, moov: &Moov) {
-        while self.left == 0 && !self.rows.is_empty() {
-            self.left = moov.u32(self.rows.start);
+        while self.remaining == 0 && !self.rows.is_empty() {
+            self.remaining = moov.u32(self.rows.start);
             self.duration = moov.u32(self.rows.start + 4);
             self.rows.start += RUN_LEN;
         }
@@ -257,7 +257,7 @@ impl TimeCursor {
 
     /// Goes on by `count` samples of this row, which it has.
     fn skip(&mut self, moov: &Moov, count: u32) {
-        self.left -= count;
+        self.remaining -= count;
         self.sample += u64::from(count);
         self.time = self.time.saturating_add(u64::from(count) * u64::from(self.duration));
         self.settle(moov);
@@ -269,7 +269,7 @@ impl TimeCursor {
                 0 => u64::MAX,
                 duration => (time - self.time).div_ceil(duration.into()),
             };
-            self.skip(moov, u32::try_from(needed).unwrap_or(u32::MAX).min(self.left));
+            self.skip(moov, u32::try_from(needed).unwrap_or(u32::MAX).min(self.remaining));
         }
     }
 
@@ -277,7 +277,7 @@ impl TimeCursor {
         let sample = sample.min(self.count);
         while !self.is_at_end() && self.sample < sample {
             let needed = sample - self.sample;
-            self.skip(moov, u32::try_from(needed).unwrap_or(u32::MAX).min(self.left));
+            self.skip(moov, u32::try_from(needed).unwrap_or(u32::MAX).min(self.remaining));
         }
     }
 }
@@ -308,9 +308,9 @@ impl SampleCursor {
     fn new(moov: &Moov, track: &SampleTable, times: TimeCursor) -> Result<Self, Fault> {
         let sample = times.sample;
         let chunk_count = track.offsets.count();
-        let found =
+        let sample_position =
             chunks::find(moov, track.stsc.clone(), sample, chunk_count, "sample is out mp4 stsc chunks")?;
-        let (chunk, before) = found.place();
+        let (chunk, before) = sample_position.place();
         let start = place_of(moov, track, chunk)?;
         let sizes = (sample - u64::from(before)..sample).map(|sample| track.size(moov, sample));
         let place = start.saturating_add(match track.sizes.uniform {
@@ -329,11 +329,11 @@ impl SampleCursor {
             ctts,
             offsets_left,
             offset,
-            stsc_row: found.row,
-            next_row_chunk: found.next,
-            per_chunk: found.samples,
+            stsc_row: sample_position.row,
+            next_row_chunk: sample_position.next,
+            per_chunk: sample_position.samples,
             chunk,
-            left_in_chunk: found.samples - before,
+            left_in_chunk: sample_position.samples - before,
             place,
             key_row: track.stss.as_ref().map_or(0, |rows| rows.start),
             times,

@@ -130,8 +130,8 @@ fn walks_find_every_sample() {
             let movie = parsed(&file);
             for (table, track) in movie.tracks().iter().zip(read(&file)) {
                 for time in (0..track.duration + 2).step_by(7) {
-                    let wanted = track.samples.iter().filter(|sample| sample.time >= time);
-                    let expected: Vec<_> = wanted
+                    let wanted_values = track.samples.iter().filter(|sample| sample.time >= time);
+                    let expected: Vec<_> = wanted_values
                         .map(|sample| (sample.time, sample.offset, sample.is_key, sample.data.clone()))
                         .collect();
                     assert_eq!(walk(&movie, table, &file, time), expected, "{time}");

@@ -26,7 +26,7 @@ impl Samples {
 }
 
 /// Position of a time in a table.
-struct Found {
+struct TimePosition {
     /// The row.
     row: usize,
     /// Samples in front of it.
@@ -36,7 +36,7 @@ struct Found {
 }
 
 /// Looks for a time; the error is the number of samples.
-fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
+fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<TimePosition, u64> {
     let mut before = 0;
     for row in rows.step_by(RUN_LEN) {
         let count = moov.u32(row);
@@ -45,7 +45,7 @@ fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
         if time < length {
             // The result is less than `count`, which has 32 bits; a duration of 0 does not get here.
             let within = (time / u64::from(duration)) as u32;
-            return Ok(Found { row, before, within });
+            return Ok(TimePosition { row, before, within });
         }
         time -= length;
         before += u64::from(count);
@@ -57,17 +57,17 @@ fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
 pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Samples, Fault> {
     let Some(table) = track.stts.as_mut() else { return Err(Fault::In("no mp4 stts atoms were found")) };
     let all = table.rows.clone();
-    let Ok(found) = find(moov, all.clone(), part.start(track.timescale)) else {
+    let Ok(time_position) = find(moov, all.clone(), part.start(track.timescale)) else {
         return Err(Fault::In("start time is out mp4 stts samples"));
     };
-    let mut start = found.before + u64::from(found.within);
+    let mut start = time_position.before + u64::from(time_position.within);
     let mut back = match (part.begin, &track.stss) {
         (PartStart::AtKeyFrame, Some(sync)) => behind_key_frame(moov, sync.rows.clone(), start)?,
         _ => 0,
     };
     start = start.saturating_sub(back);
-    let mut row = found.row;
-    let mut within = u64::from(found.within);
+    let mut row = time_position.row;
+    let mut within = u64::from(time_position.within);
     while within < back && row > all.start {
         track.prefix = track.prefix.saturating_add(within * u64::from(moov.u32(row + 4)));
         back -= within;
@@ -85,10 +85,10 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
         let time = scaled(part.length_ms, track.timescale).saturating_add(track.prefix);
         samples.end = start
             + match find(moov, table.rows.clone(), time) {
-                Ok(found) => {
-                    moov.put_u32(found.row, found.within);
-                    table.rows.end = found.row + RUN_LEN;
-                    found.before + u64::from(found.within)
+                Ok(time_position) => {
+                    moov.put_u32(time_position.row, time_position.within);
+                    table.rows.end = time_position.row + RUN_LEN;
+                    time_position.before + u64::from(time_position.within)
                 }
                 Err(all) => all,
             };

@@ -57,7 +57,7 @@ pub(super) enum OffsetWidth {
 #[derive(Debug, Default)]
 pub(super) struct Track {
     /// Boxes seen.
-    seen: Vec<&'static str>,
+    box_names: Vec<&'static str>,
     pub(super) tkhd: Option<Range<usize>>,
     pub(super) edts: Option<Range<usize>>,
     pub(super) mdhd: Option<Range<usize>>,
@@ -177,10 +177,10 @@ impl DurationField {
 impl Track {
     /// The second box of a kind is an error.
     fn mark_seen(&mut self, name: &'static str) -> Result<(), Fault> {
-        if self.seen.contains(&name) {
+        if self.box_names.contains(&name) {
             return Err(Fault::Duplicate(name));
         }
-        self.seen.push(name);
+        self.box_names.push(name);
         Ok(())
     }
 

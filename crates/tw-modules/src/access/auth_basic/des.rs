@@ -140,23 +140,23 @@ fn pick(word: u64, width: u32, table: &[u8]) -> u64 {
 fn round_keys(key: u64) -> [u64; 16] {
     const HALF: u64 = (1 << 28) - 1;
     let chosen = pick(key, 64, &KEY_CHOICE);
-    let mut left = chosen >> 28;
+    let mut remaining = chosen >> 28;
     let mut right = chosen & HALF;
     SHIFTS.map(|shift| {
         let turn = |half: u64| (half << shift | half >> (28 - shift)) & HALF;
-        (left, right) = (turn(left), turn(right));
-        pick(left << 28 | right, 56, &ROUND_KEY_CHOICE)
+        (remaining, right) = (turn(remaining), turn(right));
+        pick(remaining << 28 | right, 56, &ROUND_KEY_CHOICE)
     })
 }
 
 fn encrypt(block: u64, keys: &[u64; 16], swaps: u64) -> u64 {
     let block = pick(block, 64, &INITIAL);
-    let mut left = block >> 32;
+    let mut remaining = block >> 32;
     let mut right = block & 0xffff_ffff;
     for key in keys {
-        (left, right) = (right, left ^ mix(right, *key, swaps));
+        (remaining, right) = (right, remaining ^ mix(right, *key, swaps));
     }
-    let ended = right << 32 | left;
+    let ended = right << 32 | remaining;
     // The final permutation undoes the initial one.
     INITIAL
         .iter()

@@ -66,7 +66,7 @@ fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(HashKind, Arc<[u8]>)>
     let mut kinds: Vec<(HashKind, usize, &Arc<[u8]>)> = Vec::new();
     for hash in users.values() {
         let Some(kind) = HashKind::of(hash) else { continue };
-        match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+        match kinds.iter_mut().find(|(hash_kind, ..)| *hash_kind == kind) {
             Some((_, count, _)) => *count += 1,
             None => kinds.push((kind, 1, hash)),
         }

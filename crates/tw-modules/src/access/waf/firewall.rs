@@ -85,7 +85,10 @@ impl Shared {
         let mut counts: BTreeMap<u64, RuleMatches> = BTreeMap::new();
         for set in self.sets.lock().iter().filter_map(Weak::upgrade) {
             for rule in set.matches() {
-                counts.entry(rule.id).and_modify(|known| known.count += rule.count).or_insert(rule);
+                counts
+                    .entry(rule.id)
+                    .and_modify(|rule_matches| rule_matches.count += rule.count)
+                    .or_insert(rule);
             }
         }
         counts

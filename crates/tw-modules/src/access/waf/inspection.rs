@@ -111,13 +111,13 @@ fn with_memo<T>(
 ) -> Option<T> {
     let number = transaction.rules().number();
     MEMOS.with_borrow_mut(|memos| {
-        if !memos.iter().any(|(known, _)| *known == number) {
+        if !memos.iter().any(|(candidate, _)| *candidate == number) {
             if memos.len() == MEMOS_MAX {
                 memos.remove(0);
             }
             memos.push((number, Memo::default()));
         }
-        let memo = memos.iter_mut().find(|(known, _)| *known == number);
+        let memo = memos.iter_mut().find(|(candidate, _)| *candidate == number);
         memo.map(|(_, memo)| work(transaction, memo))
     })
 }

@@ -115,7 +115,7 @@ pub(super) fn compile(
         }
     }
     let key = key(&sources);
-    let is_current = cx.previous::<KnownRules>(&key).is_some_and(|known| known.is_current(cx));
+    let is_current = cx.previous::<KnownRules>(&key).is_some_and(|known_rules| known_rules.is_current(cx));
     // Of the same configuration, the rules cannot have changed.
     let fits = cx.find::<KnownRules>(&key).is_some() || is_current;
     let compiled = if fits {
@@ -126,8 +126,8 @@ pub(super) fn compile(
         Some(KnownRules { answers: files.answers, rules: Arc::new(rules) })
     };
     let vanished = || ConfError::new("modsecurity: rules were replaced while they were loaded");
-    let known = cx.try_keep(&key, |_| fits, || compiled.ok_or_else(vanished))?;
-    Ok((sources.into(), known.rules.clone()))
+    let known_rules = cx.try_keep(&key, |_| fits, || compiled.ok_or_else(vanished))?;
+    Ok((sources.into(), known_rules.rules.clone()))
 }
 
 fn read(word: &Word, cx: &mut Resolve<'_>, sources: &mut Vec<Source>) -> Result<(), ConfError> {

@@ -139,10 +139,12 @@ fn cut_text() -> String {
 /// Columns of a name, and the bytes that are left of it in `max` columns with a sign that it was cut.
 // DIFF(nginx): a name that is UTF-8 is counted and cut in characters whatever the charset of the location.
 pub(crate) fn measure(name: &[u8], max: usize) -> (usize, usize) {
-    let left = max.saturating_sub(3);
+    let remaining = max.saturating_sub(3);
     match std::str::from_utf8(name) {
-        Ok(text) => (text.chars().count(), text.char_indices().nth(left).map_or(name.len(), |(at, _)| at)),
-        Err(_) => (name.len(), left.min(name.len())),
+        Ok(text) => {
+            (text.chars().count(), text.char_indices().nth(remaining).map_or(name.len(), |(at, _)| at))
+        }
+        Err(_) => (name.len(), remaining.min(name.len())),
     }
 }
 

@@ -338,10 +338,10 @@ impl Iterator for Parts {
         if self.text.is_empty() {
             return None;
         }
-        let found =
+        let found_value =
             if self.separator.is_empty() { None } else { memchr::memmem::find(&self.text, &self.separator) };
-        let part = self.text.split_to(found.unwrap_or(self.text.len()));
-        let _ = self.text.split_to(found.map_or(0, |_| self.separator.len()));
+        let part = self.text.split_to(found_value.unwrap_or(self.text.len()));
+        let _ = self.text.split_to(found_value.map_or(0, |_| self.separator.len()));
         Some(part)
     }
 }

@@ -86,7 +86,7 @@ enum Item {
 /// Copies of a text.
 struct Repeat {
     text: Bytes,
-    left: u64,
+    remaining: u64,
     /// Some of them.
     block: Bytes,
 }
@@ -168,9 +168,9 @@ impl Run {
             Command::Duplicate(count, text) => {
                 let count = count.value(r);
                 let text = Bytes::from(text.value(r));
-                let left = command::count_of(&count).ok_or_else(|| invalid(r, "count", &count))?;
-                if left > 0 && !text.is_empty() {
-                    self.push(Item::Repeat(Repeat { text, left, block: Bytes::new() }));
+                let remaining = command::count_of(&count).ok_or_else(|| invalid(r, "count", &count))?;
+                if remaining > 0 && !text.is_empty() {
+                    self.push(Item::Repeat(Repeat { text, remaining, block: Bytes::new() }));
                 }
             }
             Command::Flush | Command::ReadBody => {}
@@ -391,18 +391,18 @@ impl Item {
 impl Repeat {
     /// The next copies.
     fn next(&mut self) -> Option<Bytes> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
         let most = (REPEAT_SIZE / self.text.len()).max(1) as u64;
-        let count = self.left.min(most);
+        let count = self.remaining.min(most);
         if self.block.is_empty() {
             self.block = match count {
                 1 => self.text.clone(),
                 _ => self.text.repeat(count as usize).into(),
             };
         }
-        self.left -= count;
+        self.remaining -= count;
         Some(self.block.slice(..self.text.len() * count as usize))
     }
 }
@@ -493,8 +493,11 @@ mod tests {
     #[test]
     fn copies_are_made_in_blocks() {
         for (text, count) in [("a", 100_000), ("abc", 20_000), ("abc", 2), (&*"x".repeat(40_000), 3)] {
-            let mut repeat =
-                Repeat { text: Bytes::copy_from_slice(text.as_bytes()), left: count, block: Bytes::new() };
+            let mut repeat = Repeat {
+                text: Bytes::copy_from_slice(text.as_bytes()),
+                remaining: count,
+                block: Bytes::new(),
+            };
             let mut len = 0;
             while let Some(piece) = repeat.next() {
                 assert!(piece.len() <= REPEAT_SIZE.max(text.len()) && piece.starts_with(text.as_bytes()));
@@ -502,7 +505,8 @@ mod tests {
             }
             assert_eq!(len, count * text.len() as u64);
         }
-        let mut huge = Repeat { text: Bytes::from_static(b"hello"), left: u64::MAX, block: Bytes::new() };
+        let mut huge =
+            Repeat { text: Bytes::from_static(b"hello"), remaining: u64::MAX, block: Bytes::new() };
         assert!(huge.next().is_some_and(|piece| piece.len() <= REPEAT_SIZE));
     }
 }

@@ -48,7 +48,7 @@ impl Sorting {
     /// The order that a request names: `C=N&O=A`; ascending without `O`.
     pub(super) fn of_args(args: &[u8]) -> Option<Self> {
         let letter = target::arg(args, b"C")?;
-        let (by, _) = Column::ALL.into_iter().find(|(_, known)| letter == [*known])?;
+        let (by, _) = Column::ALL.into_iter().find(|(_, candidate)| letter == [*candidate])?;
         let order = match target::arg(args, b"O") {
             Some(b"D") => Order::Descending,
             _ => Order::Ascending,
@@ -58,8 +58,10 @@ impl Sorting {
 
     /// Appends the arguments that name this order, as a link in HTML has them.
     pub(super) fn push_args(self, out: &mut Vec<u8>) {
-        let letter =
-            Column::ALL.into_iter().find(|(column, _)| *column == self.by).map_or(b'N', |(_, known)| known);
+        let letter = Column::ALL
+            .into_iter()
+            .find(|(column, _)| *column == self.by)
+            .map_or(b'N', |(_, candidate)| candidate);
         let order = if self.order == Order::Ascending { b'A' } else { b'D' };
         out.extend_from_slice(&[b'?', b'C', b'=', letter]);
         out.extend_from_slice(b"&amp;O=");
@@ -153,7 +155,7 @@ mod tests {
             ("date_desc", true, false, "Bbac"),
         ] {
             let mut entries = list();
-            let (_, sorting) = WORDS.iter().find(|(known, _)| *known == word).unwrap();
+            let (_, sorting) = WORDS.iter().find(|(candidate, _)| *candidate == word).unwrap();
             sorting.sort(&mut entries, case_sensitive, directories_first);
             let names: String = entries.iter().map(|entry| entry.name.to_str().unwrap()).collect();
             assert_eq!(names, expected, "{word} {case_sensitive} {directories_first}");

@@ -87,11 +87,11 @@ impl UploadZone {
     /// Adds an upload. One that is over is forgotten if it has the same identifier, or if the zone is full.
     pub(super) fn begin(&self, id: &[u8], length: u64, progress: BodyProgress) -> Result<(), TrackError> {
         self.with(id, |table| {
-            if let Some(known) = table.find(id) {
-                if table.get(known).end.is_none() {
+            if let Some(record_id) = table.find(id) {
+                if table.get(record_id).end.is_none() {
                     return Err(TrackError::Known);
                 }
-                table.remove(known);
+                table.remove(record_id);
                 self.0.entries.sub(1);
             }
             let mut upload = Upload { progress, length, end: None };
@@ -120,11 +120,11 @@ impl UploadZone {
     pub(super) fn end(&self, id: &[u8], progress: &BodyProgress, status: u16, timeout: Duration) {
         let until = clock::now() + timeout;
         self.with(id, |table| {
-            let Some(found) = table.find(id) else { return };
-            let upload = table.get(found);
+            let Some(record_id) = table.find(id) else { return };
+            let upload = table.get(record_id);
             if upload.end.is_none() && upload.progress.is_same(progress) {
                 upload.end = Some(UploadEnd { status, until });
-                table.touch(found);
+                table.touch(record_id);
             }
         });
     }
@@ -133,11 +133,11 @@ impl UploadZone {
     pub(super) fn state(&self, id: &[u8]) -> UploadState {
         let now = clock::now();
         self.with(id, |table| {
-            let Some(found) = table.find(id) else { return UploadState::Starting };
-            let upload = table.get(found);
+            let Some(record_id) = table.find(id) else { return UploadState::Starting };
+            let upload = table.get(record_id);
             match upload.end {
                 Some(end) if end.until <= now => {
-                    table.remove(found);
+                    table.remove(record_id);
                     self.0.entries.sub(1);
                     UploadState::Starting
                 }

@@ -87,11 +87,11 @@ impl Ranges {
     pub(super) fn delete(&mut self, first: u32, last: u32) -> Deleted {
         let mut deleted = Deleted::Whole;
         for (upper, first, last) in cut(first, last) {
-            let found = self.pieces.get_mut(usize::from(upper)).and_then(|list| {
+            let found_piece = self.pieces.get_mut(usize::from(upper)).and_then(|list| {
                 let at = list.binary_search_by_key(&first, |piece| piece.first).ok()?;
                 (list[at].last == last).then(|| list.remove(at))
             });
-            if found.is_none() {
+            if found_piece.is_none() {
                 deleted = Deleted::Partly;
             }
         }

@@ -23,7 +23,7 @@ pub(super) struct Reading<'n> {
     pub(super) is_volatile: bool,
     entries: Entries,
     values: Vec<Box<[u8]>>,
-    known: HashMap<&'n [u8], u32>,
+    value_numbers: HashMap<&'n [u8], u32>,
 }
 
 /// Notation of the addresses.
@@ -54,7 +54,7 @@ impl<'n> Reading<'n> {
             is_volatile: false,
             entries: Entries::None,
             values: Vec::new(),
-            known: HashMap::new(),
+            value_numbers: HashMap::new(),
         }
     }
 
@@ -178,7 +178,7 @@ impl<'n> Reading<'n> {
     }
 
     fn value(&mut self, word: &'n Word) -> u32 {
-        *self.known.entry(&word.bytes).or_insert_with(|| {
+        *self.value_numbers.entry(&word.bytes).or_insert_with(|| {
             self.values.push(word.bytes.clone());
             self.values.len() as u32 - 1
         })
@@ -216,7 +216,7 @@ impl Networks {
     fn insert(&mut self, network: Network, value: u32) -> Option<u32> {
         fn put<K: std::hash::Hash + Eq>(map: &mut HashMap<K, u32>, key: K, value: u32) -> Option<u32> {
             match map.entry(key) {
-                Entry::Occupied(mut known) => Some(known.insert(value)),
+                Entry::Occupied(mut occupied_entry) => Some(occupied_entry.insert(value)),
                 Entry::Vacant(free) => {
                     free.insert(value);
                     None

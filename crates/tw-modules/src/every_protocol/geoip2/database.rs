@@ -65,8 +65,9 @@ impl Database {
     fn parse(content: Vec<u8>) -> Result<Self, String> {
         let database = Self(Reader::from_source(content).map_err(|error| error.to_string())?);
         for addr in TRIAL_ADDRESSES.into_iter().filter(|addr| database.has_family_of(*addr)) {
-            let found = database.0.lookup(addr);
-            let decoded = found.and_then(|found| found.decode_path::<DataValue<'_>>(&[]));
+            let lookup_result = database.0.lookup(addr);
+            let decoded =
+                lookup_result.and_then(|lookup_result| lookup_result.decode_path::<DataValue<'_>>(&[]));
             decoded.map_err(|error| error.to_string())?;
         }
         Ok(database)
@@ -92,12 +93,12 @@ impl Database {
         let Ok(record) = self.0.lookup(addr) else { return Value::Missing };
         let decode =
             |numbers| path.with_elements(numbers, |elements| record.decode_path::<DataValue<'_>>(elements));
-        let found = match decode(Numbers::Indexes) {
+        let data_value = match decode(Numbers::Indexes) {
             // A map where an array was expected.
             Err(_) if path.has_numbers() => decode(Numbers::Keys),
-            found => found,
+            data_value => data_value,
         };
-        match found {
+        match data_value {
             Ok(Some(value)) if value.size() <= VALUE_SIZE_MAX => value.append_to(out),
             Ok(_) | Err(_) => Value::Missing,
         }

@@ -102,7 +102,7 @@ fn read_data(line: &Node) -> Result<RawKind, ConfError> {
     let mut default = None;
     let mut source = None;
     for word in parameters {
-        let (known, what, value) = match &*word.bytes {
+        let (known_word, what, value) = match &*word.bytes {
             [b'd', b'e', b'f', b'a', b'u', b'l', b't', b'=', value @ ..] => (&mut default, "default", value),
             [b's', b'o', b'u', b'r', b'c', b'e', b'=', value @ ..] => (&mut source, "source", value),
             _ => (&mut None, "", &[][..]),
@@ -110,10 +110,10 @@ fn read_data(line: &Node) -> Result<RawKind, ConfError> {
         if value.is_empty() {
             return Err(line.fail(format!("invalid setting \"{word}\" for \"{name}\"")).at(word.span));
         }
-        if known.is_some() {
+        if known_word.is_some() {
             return Err(line.fail(format!("{what} has already been declared for \"{name}\"")).at(word.span));
         }
-        *known = Some(Word { bytes: value.into(), ..word.clone() });
+        *known_word = Some(Word { bytes: value.into(), ..word.clone() });
     }
     if let Some(source) = source.as_ref().filter(|source| !source.bytes.starts_with(b"$")) {
         let message = format!("invalid source variable name \"{source}\"");

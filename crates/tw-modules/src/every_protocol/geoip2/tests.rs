@@ -31,9 +31,13 @@ fn path(words: &str) -> ValuePath {
 /// The value of an address; `None` if there is none.
 fn value(database: &Database, addr: &str, words: &str) -> Option<String> {
     let mut out = Vec::new();
-    let found = database.look_up(addr.parse().unwrap(), &path(words), &mut out);
-    assert_eq!(found == Value::Missing, out.is_empty() && found != Value::Found, "{addr} {words}");
-    (found == Value::Found).then(|| String::from_utf8_lossy(&out).into_owned())
+    let found_value = database.look_up(addr.parse().unwrap(), &path(words), &mut out);
+    assert_eq!(
+        found_value == Value::Missing,
+        out.is_empty() && found_value != Value::Found,
+        "{addr} {words}"
+    );
+    (found_value == Value::Found).then(|| String::from_utf8_lossy(&out).into_owned())
 }
 
 #[test]
@@ -64,8 +68,8 @@ fn addresses_are_found_in_databases_of_every_kind() {
                 ("2001:db8:1::1", is_v6.then_some("FR")),
                 ("2001:db9::1", None),
             ] {
-                let found = value(&database, addr, "country iso_code");
-                assert_eq!(found.as_deref(), expected, "{record_size} {is_v6} {addr}");
+                let text = value(&database, addr, "country iso_code");
+                assert_eq!(text.as_deref(), expected, "{record_size} {is_v6} {addr}");
             }
         }
     }
@@ -220,7 +224,7 @@ fn changed_bytes_are_harmless() {
 #[test]
 fn look_up_allocates_nothing() {
     let database = database(&Mmdb::v6(24).network("10.0.0.0/8", &country("SE", "Sweden")));
-    let found = path("country names en");
+    let value_path = path("country names en");
     let not_found = path("country names xx");
     let addr = IpAddr::from([10, 0, 0, 1]);
     let unknown = IpAddr::from([11, 0, 0, 1]);
@@ -228,9 +232,9 @@ fn look_up_allocates_nothing() {
     let ((), heap) = CountingHeap::measure(|| {
         for _ in 0..10 {
             out.clear();
-            assert_eq!(database.look_up(addr, &found, &mut out), Value::Found);
+            assert_eq!(database.look_up(addr, &value_path, &mut out), Value::Found);
             assert_eq!(database.look_up(addr, &not_found, &mut out), Value::Missing);
-            assert_eq!(database.look_up(unknown, &found, &mut out), Value::Missing);
+            assert_eq!(database.look_up(unknown, &value_path, &mut out), Value::Missing);
         }
     });
     assert_eq!((&*out, heap.peak), (&b"Sweden"[..], 0));

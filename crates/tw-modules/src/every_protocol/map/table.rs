@@ -37,9 +37,9 @@ impl<S: Session> MapTable<S> {
         let end = out.len();
         out.extend_from_within(start..);
         out[end..].make_ascii_lowercase();
-        let found = self.names.find(&out[end..]).or_else(|| self.matching(s, &out[start..end]));
+        let value = self.names.find(&out[end..]).or_else(|| self.matching(s, &out[start..end]));
         out.truncate(start);
-        self.values.push(s, found, out);
+        self.values.push(s, value, out);
     }
 
     /// The value of the first regular expression that matches. As in nginx none matches an empty text, and none is tried

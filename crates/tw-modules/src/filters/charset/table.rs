@@ -234,8 +234,8 @@ mod tests {
         ];
         for (table, text, expected) in table {
             for size in 1..=text.len() {
-                let found = recoded(table, text, size);
-                assert_eq!(found, *expected, "{text:x?} by {size}: {}", String::from_utf8_lossy(&found));
+                let value = recoded(table, text, size);
+                assert_eq!(value, *expected, "{text:x?} by {size}: {}", String::from_utf8_lossy(&value));
             }
         }
     }

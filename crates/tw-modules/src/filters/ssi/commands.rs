@@ -56,7 +56,7 @@ pub(super) const TIMEFMT: usize = 1;
 pub(super) const EXPR: usize = 0;
 pub(super) const NAME: usize = 0;
 
-const fn known(
+const fn command(
     name: &'static str,
     kind: CommandKind,
     parameters: &'static [(&'static str, bool)],
@@ -66,21 +66,21 @@ const fn known(
 }
 
 const KNOWN: &[CommandSpec] = &[
-    known(
+    command(
         "include",
         CommandKind::Include,
         &[("virtual", false), ("file", false), ("wait", false), ("set", false), ("stub", false)],
         None,
     ),
-    known("echo", CommandKind::Echo, &[("var", true), ("default", false), ("encoding", false)], None),
-    known("config", CommandKind::Config, &[("errmsg", false), ("timefmt", false)], None),
-    known("set", CommandKind::Set, &[("var", true), ("value", true)], None),
-    known("if", CommandKind::If, &[("expr", true)], None),
-    known("elif", CommandKind::Elif, &[("expr", true)], Some(ConditionState::If)),
-    known("else", CommandKind::Else, &[], Some(ConditionState::If)),
-    known("endif", CommandKind::Endif, &[], Some(ConditionState::Else)),
-    known("block", CommandKind::Block, &[("name", true)], None),
-    known("endblock", CommandKind::Endblock, &[], None),
+    command("echo", CommandKind::Echo, &[("var", true), ("default", false), ("encoding", false)], None),
+    command("config", CommandKind::Config, &[("errmsg", false), ("timefmt", false)], None),
+    command("set", CommandKind::Set, &[("var", true), ("value", true)], None),
+    command("if", CommandKind::If, &[("expr", true)], None),
+    command("elif", CommandKind::Elif, &[("expr", true)], Some(ConditionState::If)),
+    command("else", CommandKind::Else, &[], Some(ConditionState::If)),
+    command("endif", CommandKind::Endif, &[], Some(ConditionState::Else)),
+    command("block", CommandKind::Block, &[("name", true)], None),
+    command("endblock", CommandKind::Endblock, &[], None),
 ];
 
 /// Values of the parameters of a command, in the order of [`CommandSpec::parameters`].
@@ -89,7 +89,7 @@ pub(super) type Values<'a> = [Option<&'a [u8]>; 5];
 impl CommandSpec {
     /// The command of this name.
     pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
-        KNOWN.iter().find(|known| known.name.as_bytes() == name)
+        KNOWN.iter().find(|command_spec| command_spec.name.as_bytes() == name)
     }
 
     /// The values of its parameters.
@@ -99,8 +99,8 @@ impl CommandSpec {
             return Err(format!("too many SSI command parameters: \"{}\"", self.name));
         }
         for (name, value) in &command.parameters {
-            let found = self.parameters.iter().position(|(known, _)| known.as_bytes() == name);
-            let Some(place) = found.and_then(|at| values.get_mut(at)) else {
+            let position = self.parameters.iter().position(|(candidate, _)| candidate.as_bytes() == name);
+            let Some(place) = position.and_then(|at| values.get_mut(at)) else {
                 let name = Text(name);
                 return Err(format!("invalid parameter name: \"{name}\" in \"{}\" SSI command", self.name));
             };
@@ -124,7 +124,7 @@ impl CommandSpec {
 pub(super) fn is_independent(command: &Command) -> bool {
     let is_own =
         |(name, value): &(Vec<u8>, Vec<u8>)| !value.contains(&b'$') && !matches!(&**name, b"stub" | b"set");
-    CommandSpec::find(&command.name).is_some_and(|known| known.kind == CommandKind::Include)
+    CommandSpec::find(&command.name).is_some_and(|command_spec| command_spec.kind == CommandKind::Include)
         && command.parameters.iter().all(is_own)
 }
 

@@ -54,7 +54,7 @@ pub(super) struct SsiPage {
     failed: Option<io::Error>,
     parser: Parser,
     /// A command that waits until all that is in front of it was sent.
-    held: Option<Command>,
+    pending_command: Option<Command>,
     parsing: Parsing,
     queue: Queue,
     /// Include that is being sent.
@@ -133,7 +133,7 @@ impl SsiPage {
             end: End::Open,
             failed: None,
             parser,
-            held: None,
+            pending_command: None,
             parsing: Parsing::On,
             queue: Queue::default(),
             include: None,
@@ -156,10 +156,11 @@ impl SsiPage {
 
     fn parse_pulled(&mut self, reach: Reach, r: &Request) {
         // A block is kept where other pages keep theirs.
-        if reach == Reach::Independent && (self.held.is_some() || self.shown == TextMode::InBlock) {
+        if reach == Reach::Independent && (self.pending_command.is_some() || self.shown == TextMode::InBlock)
+        {
             return;
         }
-        if let Some(command) = self.held.take() {
+        if let Some(command) = self.pending_command.take() {
             self.run_or_log(&command, r);
         }
         while self.parsing == Parsing::On && !self.rest.is_empty() && !self.queue.is_full() {
@@ -178,7 +179,7 @@ impl SsiPage {
                 Some(SsiToken::Command) => {
                     let command = std::mem::take(&mut self.parser.command);
                     if reach == Reach::Independent && !commands::is_independent(&command) {
-                        self.held = Some(command);
+                        self.pending_command = Some(command);
                         return;
                     }
                     // The parser may report text in front of a command together with it, and reports the text first.
@@ -220,29 +221,31 @@ impl SsiPage {
 
     /// Runs a command; the error is for the log and the page.
     fn run(&mut self, command: &Command, r: &Request) -> Result<(), CommandError> {
-        let Some(known) = CommandSpec::find(&command.name) else {
+        let Some(command_spec) = CommandSpec::find(&command.name) else {
             if self.shown == TextMode::Yes {
                 return Err(format!("invalid SSI command: \"{}\"", Text(&command.name)));
             }
             return Ok(());
         };
-        if known.kind != CommandKind::Endblock {
+        if command_spec.kind != CommandKind::Endblock {
             match self.shown {
                 TextMode::Yes => {}
                 TextMode::InBlock => {
                     self.keep(&text_of(command), r);
                     return Ok(());
                 }
-                TextMode::No if known.condition.is_none() => return Ok(()),
+                TextMode::No if command_spec.condition.is_none() => return Ok(()),
                 TextMode::No => {}
             }
         }
-        if known.condition.is_some_and(|last| self.condition == ConditionState::None || self.condition > last)
+        if command_spec
+            .condition
+            .is_some_and(|last| self.condition == ConditionState::None || self.condition > last)
         {
             return Err(format!("invalid context of SSI command: \"{}\"", Text(&command.name)));
         }
-        let values = known.values(command)?;
-        match known.kind {
+        let values = command_spec.values(command)?;
+        match command_spec.kind {
             CommandKind::Include => return self.include(&values, r),
             CommandKind::Echo => self.echo(&values, r),
             CommandKind::Config => self.config(&values, r),
@@ -251,7 +254,7 @@ impl SsiPage {
                 self.shared.set(&values[commands::VAR].unwrap_or_default().to_ascii_lowercase(), value)?;
             }
             CommandKind::If | CommandKind::Elif => {
-                self.condition(known.kind, values[commands::EXPR].unwrap_or_default(), r)?
+                self.condition(command_spec.kind, values[commands::EXPR].unwrap_or_default(), r)?
             }
             CommandKind::Else => {
                 self.shown = if self.branch == Branch::Taken { TextMode::No } else { TextMode::Yes };
@@ -306,9 +309,9 @@ impl SsiPage {
 
     fn config(&mut self, values: &Values<'_>, r: &Request) {
         if let Some(format) = values[commands::TIMEFMT]
-            && let Some(known) = r.extensions.get::<TimeFormat>()
+            && let Some(time_format) = r.extensions.get::<TimeFormat>()
         {
-            *known.0.borrow_mut() = format.to_vec();
+            *time_format.0.borrow_mut() = format.to_vec();
         }
         if let Some(message) = values[commands::ERRMSG] {
             self.error_message = message.to_vec();
@@ -431,13 +434,13 @@ impl Pull for SsiPage {
                     Some(Item::Text(text)) => return Ok(Some(text.into())),
                     None => self.parsing = Parsing::On,
                 }
-                if self.held.is_some() || !self.rest.is_empty() {
+                if self.pending_command.is_some() || !self.rest.is_empty() {
                     let has_come = self.turn.as_ref().is_none_or(|turn| turn.has_come());
                     self.parse(if has_come { Reach::All } else { Reach::Independent }, r);
                     if !self.queue.is_empty() {
                         continue;
                     }
-                    if self.held.is_none() && self.rest.is_empty() {
+                    if self.pending_command.is_none() && self.rest.is_empty() {
                         // A piece without anything to show: others first.
                         return Ok(Some(Bytes::new()));
                     }

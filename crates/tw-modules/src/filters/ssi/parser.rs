@@ -103,8 +103,8 @@ impl Parser {
 
     /// Takes bytes from the beginning of `piece`: returns their number and the token. `None` takes them all.
     pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<SsiToken>) {
-        if let State::Text(seen) = self.state {
-            return self.text(piece, seen);
+        if let State::Text(seen_count) = self.state {
+            return self.text(piece, seen_count);
         }
         for (at, byte) in piece.iter().enumerate() {
             if let Some(token) = self.inside(*byte) {
@@ -118,18 +118,18 @@ impl Parser {
     /// Text up to the next command or the end of the piece.
     fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<SsiToken>) {
         // `end` is where the text ends, in front of a possible start mark.
-        let mut seen = before;
+        let mut seen_count = before;
         let mut end = 0;
         let mut at = 0;
         while let Some(byte) = piece.get(at) {
             at += 1;
-            let wanted = START.get(seen);
-            if wanted == Some(byte) {
-                if seen == 0 {
+            let wanted_number = START.get(seen_count);
+            if wanted_number == Some(byte) {
+                if seen_count == 0 {
                     end = at - 1;
                 }
-                seen += 1;
-            } else if seen == START.len() && *byte == b'#' {
+                seen_count += 1;
+            } else if seen_count == START.len() && *byte == b'#' {
                 let began_before = at <= START.len();
                 self.state = State::BeforeCommand;
                 self.command = Command::default();
@@ -138,17 +138,17 @@ impl Parser {
                 let text = SsiToken::Text { saved, len: end };
                 return (at, (saved > 0 || end > 0).then_some(text));
             } else if *byte == b'<' {
-                (seen, end) = (1, at - 1);
+                (seen_count, end) = (1, at - 1);
             } else {
-                seen = 0;
+                seen_count = 0;
                 let rest = piece.get(at..).unwrap_or_default();
                 at += rest.iter().position(|byte| *byte == b'<').unwrap_or(rest.len());
                 end = at;
             }
         }
-        self.state = State::Text(seen);
+        self.state = State::Text(seen_count);
         // The bytes held are still the beginning of a possible start mark, or all of them were text.
-        let is_still_held = end == 0 && seen >= before + piece.len();
+        let is_still_held = end == 0 && seen_count >= before + piece.len();
         let saved = if is_still_held { 0 } else { before };
         (piece.len(), (saved > 0 || end > 0).then_some(SsiToken::Text { saved, len: end }))
     }

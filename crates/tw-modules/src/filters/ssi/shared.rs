@@ -49,11 +49,11 @@ impl SsiState {
     /// Sets a variable, whose name is in lower case.
     pub(super) fn set(&self, name: &[u8], value: Vec<u8>) -> Result<(), CommandError> {
         let mut variables = self.variables.borrow_mut();
-        if let Some(known) = variables.get_mut(name) {
-            self.kept.set(self.kept.get().saturating_sub(known.len()));
-            known.clear();
+        if let Some(known_name) = variables.get_mut(name) {
+            self.kept.set(self.kept.get().saturating_sub(known_name.len()));
+            known_name.clear();
             self.keep(value.len())?;
-            *known = value;
+            *known_name = value;
             return Ok(());
         }
         self.keep(name.len() + value.len())?;

@@ -80,11 +80,11 @@ pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, CommandError> {
     let invalid = || format!("invalid expression in \"{}\"", Text(text));
     let is_left = |byte: &u8| byte.is_ascii_alphanumeric() || b"${}_\"'".contains(byte);
     let len = text.iter().take_while(|byte| is_left(byte)).count();
-    let (left, rest) = text.split_at(len);
-    let left = left.to_ascii_lowercase();
+    let (remaining_bytes, rest) = text.split_at(len);
+    let remaining_bytes = remaining_bytes.to_ascii_lowercase();
     let rest = skip_spaces(rest);
     if rest.is_empty() {
-        return Ok(Expression::Text(left));
+        return Ok(Expression::Text(remaining_bytes));
     }
     let (rest, negative) = match rest {
         [b'=', rest @ ..] => (rest, false),
@@ -92,11 +92,13 @@ pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, CommandError> {
         _ => return Err(invalid()),
     };
     match skip_spaces(rest) {
-        [b'/', pattern @ .., b'/'] => Ok(Expression::Matches { left, pattern, negative }),
+        [b'/', pattern @ .., b'/'] => Ok(Expression::Matches { left: remaining_bytes, pattern, negative }),
         [b'/', _, ..] => Err(invalid()),
         // A text that begins with a slash.
-        [b'\\', right @ ..] if right.starts_with(b"/") => Ok(Expression::Equal { left, right, negative }),
-        right => Ok(Expression::Equal { left, right, negative }),
+        [b'\\', right @ ..] if right.starts_with(b"/") => {
+            Ok(Expression::Equal { left: remaining_bytes, right, negative })
+        }
+        right => Ok(Expression::Equal { left: remaining_bytes, right, negative }),
     }
 }
 
@@ -114,7 +116,7 @@ pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), CommandError> 
 mod tests {
     use super::*;
 
-    fn known(name: &[u8], out: &mut Vec<u8>) {
+    fn look_up_name(name: &[u8], out: &mut Vec<u8>) {
         match name {
             b"a" => out.extend_from_slice(b"A"),
             b"long" => out.resize(out.len() + SSI_TEXT_MAX / 2, b'x'),
@@ -132,7 +134,7 @@ mod tests {
             (r"\$a \' \\ \x \", r"$a ' \ \x "),
             ("$a\\", "A"),
         ] {
-            assert_eq!(evaluate(text.as_bytes(), &mut known).unwrap(), expected.as_bytes(), "{text}");
+            assert_eq!(evaluate(text.as_bytes(), &mut look_up_name).unwrap(), expected.as_bytes(), "{text}");
         }
         for (text, expected) in [
             ("x$", "invalid variable name in \"x$\""),
@@ -143,7 +145,7 @@ mod tests {
             ("${a-}", "the closing bracket in \"a\" variable is missing"),
             ("$long$long$a", "too long value of \"$long$long$a\" in SSI command"),
         ] {
-            assert_eq!(evaluate(text.as_bytes(), &mut known), Err(expected.to_owned()), "{text}");
+            assert_eq!(evaluate(text.as_bytes(), &mut look_up_name), Err(expected.to_owned()), "{text}");
         }
     }
 

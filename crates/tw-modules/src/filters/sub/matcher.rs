@@ -60,7 +60,7 @@ impl WordList {
                 *below = (*below).min(index.into());
                 let list = &mut children[at as usize];
                 at = match list.binary_search_by_key(byte, |(b, _)| *b) {
-                    Ok(found) => list[found].1,
+                    Ok(found_value) => list[found_value].1,
                     Err(place) => {
                         let new = nodes.len() as u32;
                         list.insert(place, (*byte, new));
@@ -143,8 +143,8 @@ impl WordList {
         loop {
             let (start, end) = self.nodes[at as usize].edges;
             let edges = &self.edges[start as usize..end as usize];
-            if let Ok(found) = edges.binary_search_by_key(&byte, |(b, _)| *b) {
-                return edges[found].1;
+            if let Ok(found_value) = edges.binary_search_by_key(&byte, |(b, _)| *b) {
+                return edges[found_value].1;
             }
             if at == ROOT {
                 return ROOT;
@@ -172,23 +172,23 @@ pub(super) struct Replacer {
     used_count: usize,
     state: u32,
     /// Bytes that may still begin a match, each with the best word that begins there.
-    held: VecDeque<(u8, u16)>,
+    pending_bytes: VecDeque<(u8, u16)>,
 }
 
 impl Replacer {
     pub(super) fn new(words: Arc<WordList>, repeat: Occurrences) -> Self {
         let used = vec![false; words.count()];
-        Self { words, repeat, used, used_count: 0, state: ROOT, held: VecDeque::new() }
+        Self { words, repeat, used, used_count: 0, state: ROOT, pending_bytes: VecDeque::new() }
     }
 
     /// Returns `true` if no word is left to look for and nothing is held back: the rest of the text stays as it is.
     pub(super) fn is_over(&self) -> bool {
-        self.used_count == self.used.len() && self.held.is_empty()
+        self.used_count == self.used.len() && self.pending_bytes.is_empty()
     }
 
     /// Returns `true` if `text` goes through unchanged, and nothing is held back before and after it.
     pub(super) fn passes(&self, text: &[u8]) -> bool {
-        self.held.is_empty() && !text.iter().any(|byte| self.words.begins[usize::from(*byte)])
+        self.pending_bytes.is_empty() && !text.iter().any(|byte| self.words.begins[usize::from(*byte)])
     }
 
     /// Takes the next bytes, and appends to `out` those that are decided. `replace` appends the replacement of the word
@@ -196,7 +196,7 @@ impl Replacer {
     pub(super) fn push(&mut self, text: &[u8], out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
         let mut rest = text;
         while !rest.is_empty() {
-            if self.held.is_empty() {
+            if self.pending_bytes.is_empty() {
                 let plain = if self.used_count == self.used.len() {
                     rest.len()
                 } else {
@@ -215,7 +215,7 @@ impl Replacer {
 
     /// Ends the text: appends the bytes held back.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
-        while !self.held.is_empty() {
+        while !self.pending_bytes.is_empty() {
             // At the end of the text no word that has begun can be completed.
             self.state = ROOT;
             self.settle(out, replace);
@@ -224,17 +224,17 @@ impl Replacer {
 
     fn take(&mut self, byte: u8) {
         let words = &*self.words;
-        self.held.push_back((byte, NO_WORD));
+        self.pending_bytes.push_back((byte, NO_WORD));
         self.state = words.step(self.state, byte.to_ascii_lowercase());
         let mut at = self.state;
         while at != ROOT {
             let node = &words.nodes[at as usize];
             let best = node.words.iter().find(|word| !self.used[usize::from(**word)]);
             if let Some(word) = best
-                && let Some(start) = self.held.len().checked_sub(node.depth as usize)
-                && let Some((_, known)) = self.held.get_mut(start)
+                && let Some(start) = self.pending_bytes.len().checked_sub(node.depth as usize)
+                && let Some((_, known_value)) = self.pending_bytes.get_mut(start)
             {
-                *known = (*known).min((*word).into());
+                *known_value = (*known_value).min((*word).into());
             }
             at = node.ends_at;
         }
@@ -242,21 +242,21 @@ impl Replacer {
 
     /// Decides about every byte at which no word can begin any more but those that have ended.
     fn settle(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
-        while let Some(&(byte, found)) = self.held.front() {
+        while let Some(&(byte, value)) = self.pending_bytes.front() {
             let state = &self.words.nodes[self.state as usize];
             // The path from the root to the state spells the last bytes held. If it spells all of them, the first byte
             // may still begin a longer match.
-            if state.depth as usize == self.held.len() && found >= state.best_below {
+            if state.depth as usize == self.pending_bytes.len() && value >= state.best_below {
                 return;
             }
-            let Ok(word) = u8::try_from(found) else {
+            let Ok(word) = u8::try_from(value) else {
                 out.push(byte);
-                self.held.pop_front();
+                self.pending_bytes.pop_front();
                 continue;
             };
             replace(word, out);
-            let len = self.words.lens[usize::from(word)].min(self.held.len());
-            self.held.drain(..len);
+            let len = self.words.lens[usize::from(word)].min(self.pending_bytes.len());
+            self.pending_bytes.drain(..len);
             match self.repeat {
                 Occurrences::Always => self.forget_before(),
                 Occurrences::Once => {
@@ -273,7 +273,7 @@ impl Replacer {
     fn forget_before(&mut self) {
         loop {
             let state = &self.words.nodes[self.state as usize];
-            if state.depth as usize <= self.held.len() {
+            if state.depth as usize <= self.pending_bytes.len() {
                 return;
             }
             self.state = state.fail;
@@ -283,7 +283,7 @@ impl Replacer {
     /// Searches the held bytes again, without the word that has just been used up. Happens once per word.
     fn rescan(&mut self) {
         self.state = ROOT;
-        for (byte, _) in std::mem::take(&mut self.held) {
+        for (byte, _) in std::mem::take(&mut self.pending_bytes) {
             self.take(byte);
         }
     }
@@ -302,10 +302,14 @@ mod tests {
         let mut replace = |word: u8, out: &mut Vec<u8>| out.extend_from_slice(format!("<{word}>").as_bytes());
         for piece in text.chunks(size) {
             replacer.push(piece, &mut out, &mut replace);
-            assert!(replacer.held.len() <= longest, "{words:?}: {} bytes held", replacer.held.len());
+            assert!(
+                replacer.pending_bytes.len() <= longest,
+                "{words:?}: {} bytes held",
+                replacer.pending_bytes.len()
+            );
         }
         replacer.finish(&mut out, &mut replace);
-        assert!(replacer.held.is_empty());
+        assert!(replacer.pending_bytes.is_empty());
         String::from_utf8(out).unwrap()
     }
 
@@ -338,8 +342,8 @@ mod tests {
         ];
         for (words, repeat, text, expected) in table {
             for size in 1..=text.len().max(1) {
-                let found = replaced(words, *repeat, text.as_bytes(), size);
-                assert_eq!(found, *expected, "{words:?} {repeat:?} {text} by {size}");
+                let found_text = replaced(words, *repeat, text.as_bytes(), size);
+                assert_eq!(found_text, *expected, "{words:?} {repeat:?} {text} by {size}");
             }
         }
     }
@@ -405,8 +409,8 @@ mod tests {
             for repeat in [Occurrences::Always, Occurrences::Once] {
                 let expected = replace_naively(&words, repeat, haystack.as_bytes());
                 for size in [1, 3, 24] {
-                    let found = replaced(&words, repeat, haystack.as_bytes(), size);
-                    assert_eq!(found, expected, "{words:?} {repeat:?} {haystack} by {size}");
+                    let found_text = replaced(&words, repeat, haystack.as_bytes(), size);
+                    assert_eq!(found_text, expected, "{words:?} {repeat:?} {haystack} by {size}");
                 }
             }
         }

@@ -147,15 +147,15 @@ impl PassAddress {
                 group: fixed.group.clone(),
             }),
             Self::Variable { address, groups } => {
-                let written = address;
-                let address = written.value(r);
+                let template = address;
+                let address = template.value(r);
                 let (scheme, host) = split(schemes, &address);
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => Ok(group.clone()),
-                    None => {
-                        upstream_block::alone(&text, None, || written.is_given(r, address.len() - host.len()))
-                    }
+                    None => upstream_block::alone(&text, None, || {
+                        template.is_given(r, address.len() - host.len())
+                    }),
                 };
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
                 Ok(AddressDestination { scheme, host: Cow::Owned(host.into()), group })
@@ -187,9 +187,9 @@ impl PassAddress {
 
 /// Hint about an address that is refused.
 fn hint(text: &str, schemes: &[AddressScheme]) -> Option<String> {
-    let written: Vec<_> =
+    let written_values: Vec<_> =
         schemes.iter().filter(|scheme| scheme.is_written).map(|scheme| scheme.text).collect();
-    let hint = server::hint(text, &written, None)?;
+    let hint = server::hint(text, &written_values, None)?;
     Some(if text.starts_with("http://") || text.starts_with("https://") {
         format!("{hint}; \"proxy_pass\" is for servers that speak HTTP")
     } else {
@@ -229,8 +229,8 @@ mod tests {
             ("unix:/a", "uwsgi://", "unix:/a"),
             ("suwsgi://unix:/a", "suwsgi://", "unix:/a"),
         ] {
-            let (found, rest) = split(SCHEMES, address.as_bytes());
-            assert_eq!((found.text, rest), (scheme, host.as_bytes()), "{address}");
+            let (address_scheme, rest) = split(SCHEMES, address.as_bytes());
+            assert_eq!((address_scheme.text, rest), (scheme, host.as_bytes()), "{address}");
         }
         const OTHER: &[AddressScheme] = &[AddressScheme::unwritten("fastcgi://")];
         assert_eq!(split(OTHER, b"fastcgi://a:1").1, b"fastcgi://a:1");

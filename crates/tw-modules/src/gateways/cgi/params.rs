@@ -29,7 +29,7 @@ pub(crate) struct Params {
     /// Parameters in the order in which they are sent.
     list: Vec<Param>,
     /// Fields that are not taken from the request: a bit for each known one, the others by names of parameters.
-    known: u64,
+    known_bits: u64,
     others: Vec<Box<[u8]>>,
 }
 
@@ -65,10 +65,10 @@ impl RawParam {
 }
 
 impl Params {
-    pub(crate) fn resolve(written: Vec<RawParam>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let mut params = Self { list: Vec::new(), known: 0, others: Vec::new() };
-        let has_host = written.iter().any(|param| param.name.bytes.eq_ignore_ascii_case(HOST.0));
-        for RawParam { name, value, if_not_empty } in written {
+    pub(crate) fn resolve(raw_params: Vec<RawParam>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mut params = Self { list: Vec::new(), known_bits: 0, others: Vec::new() };
+        let has_host = raw_params.iter().any(|param| param.name.bytes.eq_ignore_ascii_case(HOST.0));
+        for RawParam { name, value, if_not_empty } in raw_params {
             let name = name.bytes;
             if let Some(field) = name.strip_prefix(FIELD).filter(|field| !field.is_empty()) {
                 params.replace(field);
@@ -93,15 +93,15 @@ impl Params {
         let field = field.to_ascii_uppercase();
         let name: Vec<u8> = field.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
         match Known::find(&name) {
-            Some(known) => self.known |= known.bit(),
+            Some(known_name) => self.known_bits |= known_name.bit(),
             None => self.others.push(field.into()),
         }
     }
 
     /// Returns `true` if a field of the request is not passed on.
-    fn replaces(&self, name: &[u8], known: Option<Known>) -> bool {
-        match known {
-            Some(known) => self.known & known.bit() != 0,
+    fn replaces(&self, name: &[u8], known_name: Option<Known>) -> bool {
+        match known_name {
+            Some(known_name) => self.known_bits & known_name.bit() != 0,
             None => self.others.iter().any(|other| {
                 other.len() == name.len() && name.iter().zip(other).all(|(byte, of)| as_param(*byte) == *of)
             }),
@@ -182,13 +182,13 @@ impl RequestParams<'_> {
                 write(writer, &name, |out| out.extend_from_slice(value));
             }
         }
-        for (field, known, first) in r.head.fields_known() {
+        for (field, known_name, first) in r.head.fields_known() {
             let is_injected = injected.as_ref().is_some_and(|injected| injected.replaces(field));
-            let is_ours =
-                self.conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
+            let is_ours = self.conditions.is_some()
+                && known_name.is_some_and(|known_name| CONDITIONAL.contains(&known_name));
             // DIFF(nginx): it is about the client's connection (RFC 7540 section 3.2.1).
-            let is_of_connection = known == Some(Known::Http2Settings);
-            if is_ours || is_injected || is_of_connection || self.params.replaces(field, known) {
+            let is_of_connection = known_name == Some(Known::Http2Settings);
+            if is_ours || is_injected || is_of_connection || self.params.replaces(field, known_name) {
                 continue;
             }
             // Several lines of one name are one value (RFC 3875 section 4.1.18), which stands where the first line does.
@@ -197,7 +197,7 @@ impl RequestParams<'_> {
                 continue;
             }
             param_of(field, &mut name);
-            let between: &[u8] = if known == Some(Known::Cookie) { b"; " } else { b", " };
+            let between: &[u8] = if known_name == Some(Known::Cookie) { b"; " } else { b", " };
             write(writer, &name, |out| {
                 out.extend_from_slice(first);
                 for line in lines {

@@ -129,17 +129,17 @@ impl Tests {
         if self.statuses.iter().any(|(sense, ranges)| !sense.holds(is_in(ranges))) {
             return Some(format!("status {status}"));
         }
-        for (name, wanted) in &self.fields {
+        for (name, test) in &self.fields {
             let first = fields.get_all(name).next();
             let has = |like: &dyn Fn(&[u8]) -> bool| fields.get_all(name).any(like);
-            let holds = match wanted {
+            let holds = match test {
                 FieldTest::Present => first.is_some(),
                 FieldTest::Missing => first.is_none(),
                 FieldTest::Value(sense, value) => {
-                    first.is_some() && sense.holds(has(&|found| *found == **value))
+                    first.is_some() && sense.holds(has(&|candidate| *candidate == **value))
                 }
                 FieldTest::Like(sense, regex) => {
-                    first.is_some() && sense.holds(has(&|found| is_like(regex, found)))
+                    first.is_some() && sense.holds(has(&|candidate| is_like(regex, candidate)))
                 }
             };
             if !holds {
@@ -194,7 +194,7 @@ fn field(line: &Node) -> Result<(Box<[u8]>, FieldTest), ConfError> {
         [not, name] if not.is("!") => (name.bytes.clone(), FieldTest::Missing),
         [name] if !name.is("!") => (name.bytes.clone(), FieldTest::Present),
         [name, operator, value] => {
-            let wanted = match &*operator.bytes {
+            let test = match &*operator.bytes {
                 b"=" => FieldTest::Value(Sense::Is, value.bytes.clone()),
                 b"!=" => FieldTest::Value(Sense::IsNot, value.bytes.clone()),
                 _ => {
@@ -202,7 +202,7 @@ fn field(line: &Node) -> Result<(Box<[u8]>, FieldTest), ConfError> {
                     FieldTest::Like(sense, regex)
                 }
             };
-            (name.bytes.clone(), wanted)
+            (name.bytes.clone(), test)
         }
         _ => return Err(line.invalid_count()),
     })

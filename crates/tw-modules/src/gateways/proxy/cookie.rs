@@ -121,10 +121,10 @@ impl CookieRules {
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let mut rules = outer.cloned().unwrap_or_default();
-        let resolve = |written: Vec<RawCookieRule>, kind: Kind, cx: &mut Resolve<'_>| {
+        let resolve = |cookie_rules: Vec<RawCookieRule>, kind: Kind, cx: &mut Resolve<'_>| {
             let mut rules = Vec::new();
-            for written in written {
-                let RawCookieRule::Rule(mut from, mut to) = written else { continue };
+            for rule in cookie_rules {
+                let RawCookieRule::Rule(mut from, mut to) = rule else { continue };
                 // The dot in front of a domain has no meaning.
                 if kind == Kind::Domain && from.bytes.first() != Some(&b'~') {
                     [&mut from, &mut to].into_iter().for_each(without_dot);
@@ -137,16 +137,16 @@ impl CookieRules {
             }
             Ok::<Arc<[CookieRule]>, ConfError>(rules.into())
         };
-        if let Some(written) = domains {
-            rules.domains = resolve(written, Kind::Domain, cx)?;
+        if let Some(cookie_rules) = domains {
+            rules.domains = resolve(cookie_rules, Kind::Domain, cx)?;
         }
-        if let Some(written) = paths {
-            rules.paths = resolve(written, Kind::Path, cx)?;
+        if let Some(cookie_rules) = paths {
+            rules.paths = resolve(cookie_rules, Kind::Path, cx)?;
         }
-        if let Some(written) = flags {
+        if let Some(cookie_flags) = flags {
             let mut resolved = Vec::new();
-            for written in written {
-                let RawCookieFlags::Rule(name, flags) = written else { continue };
+            for cookie_flags in cookie_flags {
+                let RawCookieFlags::Rule(name, flags) = cookie_flags else { continue };
                 let flags = flags.iter().map(|flag| cx.template(flag)).collect::<Result<_, _>>()?;
                 resolved.push((CookiePattern::resolve(&name, Caseless::Yes, cx)?, flags));
             }
@@ -183,11 +183,11 @@ impl CookieRules {
             CookiePattern::Regex(regex) => r.matches(regex, &name) == Ok(Match::Yes),
         };
         if let Some((_, flags)) = self.flags.iter().find(|(what, _)| holds(what)) {
-            let mut wanted = Flags::default();
+            let mut wanted_flags = Flags::default();
             for flag in flags {
-                let _ = wanted.add(&flag.value(r));
+                let _ = wanted_flags.add(&flag.value(r));
             }
-            is_changed |= wanted.apply(&mut parts);
+            is_changed |= wanted_flags.apply(&mut parts);
         }
         is_changed.then(|| parts.join(&b"; "[..]))
     }
@@ -279,11 +279,11 @@ fn set_flag(parts: &mut Vec<Cow<'_, [u8]>>, name: &[u8], value: Option<&[u8]>) {
             at == 1 || !is_it(part)
         });
     };
-    let wanted = if value.is_empty() { name.to_vec() } else { [name, b"=", value].concat() };
+    let wanted_value = if value.is_empty() { name.to_vec() } else { [name, b"=", value].concat() };
     match parts.iter_mut().skip(1).find(|part| is_it(part)) {
         Some(part) if value.is_empty() || split(part).1.eq_ignore_ascii_case(value) => {}
-        Some(part) => *part = wanted.into(),
-        None => parts.push(wanted.into()),
+        Some(part) => *part = wanted_value.into(),
+        None => parts.push(wanted_value.into()),
     }
 }
 

@@ -49,9 +49,12 @@ pub(crate) struct RequestFields {
 }
 
 impl RequestFields {
-    pub(crate) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    pub(crate) fn resolve(
+        written_values: Vec<(Word, Word)>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
         let mut fields = Self { set: Vec::new(), host: None, replaced: USUAL.iter().collect() };
-        for (name, value) in written {
+        for (name, value) in written_values {
             let template = cx.template(&value)?;
             if name.bytes.eq_ignore_ascii_case(b"Host") {
                 fields.host = Some(template);
@@ -90,18 +93,18 @@ impl RequestFields {
             if value.is_empty() {
                 continue;
             }
-            let known = Known::find(name);
+            let known_name = Known::find(name);
             // The length of the body must agree with its framing.
-            if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
+            if matches!(known_name, Some(Known::ContentLength | Known::TransferEncoding)) {
                 continue;
             }
             // DIFF(nginx): requests that nobody here would see are not asked for, whatever the client wishes. `HTTP2-Settings` is a
             // part of asking for them, and about the client's connection (RFC 7540 section 3.2.1).
-            let asks_for_them = known == Some(Known::Upgrade) && hop::carries_requests(&value);
-            if asks_for_them || known == Some(Known::Http2Settings) {
+            let asks_for_them = known_name == Some(Known::Upgrade) && hop::carries_requests(&value);
+            if asks_for_them || known_name == Some(Known::Http2Settings) {
                 continue;
             }
-            writer.field_known(name, known, &value)?;
+            writer.field_known(name, known_name, &value)?;
         }
         writer.framing(announced)?;
         if let Some(conditions) = conditions {
@@ -119,17 +122,18 @@ impl RequestFields {
                 }
             }
             let connection = || r.head.field_all(b"Connection");
-            for (name, known, value) in r.head.fields_known() {
+            for (name, known_name, value) in r.head.fields_known() {
                 // DIFF(nginx): fields that the client has for this connection only end here (RFC 9110 section 7.6.1).
-                let is_ours = conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
+                let is_ours = conditions.is_some()
+                    && known_name.is_some_and(|known_name| CONDITIONAL.contains(&known_name));
                 if is_ours
-                    || self.replaced.has(name, known)
+                    || self.replaced.has(name, known_name)
                     || injected.as_ref().is_some_and(|injected| injected.replaces(name))
-                    || known.is_none() && hop::is_named(connection(), name)
+                    || known_name.is_none() && hop::is_named(connection(), name)
                 {
                     continue;
                 }
-                writer.field_known(name, known, value)?;
+                writer.field_known(name, known_name, value)?;
             }
         }
         Ok(())

@@ -92,19 +92,19 @@ impl RawRedirect {
 
 /// The rules of one location.
 pub(super) fn rules(
-    written: Option<&[InheritedRedirect]>,
+    inherited_redirects: Option<&[InheritedRedirect]>,
     target: Option<&PassUrl>,
     cx: &mut Resolve<'_>,
 ) -> Result<Arc<[RedirectRule]>, ConfError> {
     let usual = [InheritedRedirect::Default];
     let Some(target) = target else { return Ok([].into()) };
     let mut rules = Vec::new();
-    for rule in written.unwrap_or(&usual) {
+    for rule in inherited_redirects.unwrap_or(&usual) {
         match rule {
             InheritedRedirect::Off => return Ok([].into()),
             InheritedRedirect::Rule(rule) => rules.push(rule.clone()),
             InheritedRedirect::Default => match target.fixed() {
-                None if written.is_some() => {
+                None if inherited_redirects.is_some() => {
                     return Err(ConfError::new(
                         "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
                     ));

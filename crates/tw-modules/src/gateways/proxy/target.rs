@@ -189,14 +189,14 @@ impl PassUrl {
                 },
             }),
             Self::Variable { url, groups } => {
-                let written = url;
-                let url = written.value(r);
+                let template = url;
+                let url = template.value(r);
                 let Parts { scheme, host, path } = parts(&url)?;
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => group.clone(),
                     None => upstream_block::alone(&text, Some(scheme.port()), || {
-                        written.is_given(r, scheme.text().len())
+                        template.is_given(r, scheme.text().len())
                     })
                     .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
@@ -337,7 +337,7 @@ fn shown(host: &[u8], scheme: UrlScheme) -> (Box<[u8]>, Box<[u8]>) {
 fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
     let begins = |scheme: &UrlScheme| {
         let text = scheme.text().as_bytes();
-        url.get(..text.len()).is_some_and(|found| found.eq_ignore_ascii_case(text))
+        url.get(..text.len()).is_some_and(|candidate| candidate.eq_ignore_ascii_case(text))
     };
     let Some(scheme) = UrlScheme::ALL.into_iter().find(begins) else {
         return Err("invalid URL prefix".to_owned());

@@ -123,9 +123,9 @@ impl ConnectAddress {
         match self {
             Self::Requested(requested) => requested.of(r, SCHEMES),
             Self::Fixed(address) => address_of(address, port, || false),
-            Self::Variable(written, requested) => match written.value(r) {
+            Self::Variable(template, requested) => match template.value(r) {
                 address if is_off(&address) => requested.of(r, SCHEMES),
-                address => address_of(&address, port, || written.is_given(r, 0)),
+                address => address_of(&address, port, || template.is_given(r, 0)),
             },
         }
     }

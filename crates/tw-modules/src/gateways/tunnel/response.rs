@@ -24,11 +24,11 @@ impl ConnectResponse {
     /// # Errors
     /// The text is no head that opens a tunnel.
     pub(super) fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let (status_line, written) = parse_head(&word.bytes).map_err(|message| {
+        let (status_line, written_values) = parse_head(&word.bytes).map_err(|message| {
             ConfError::new(format!("\"proxy_connect_response\" {message}")).at(word.span)
         })?;
-        let mut fields = Vec::with_capacity(written.len());
-        for (name, value) in written {
+        let mut fields = Vec::with_capacity(written_values.len());
+        for (name, value) in written_values {
             let value = Word { bytes: value.into(), ..word.clone() };
             fields.push((Bytes::copy_from_slice(name), cx.template(&value)?));
         }
@@ -85,7 +85,9 @@ fn parse_field(line: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     if !fields::is_name(name) || name.contains(&b'$') {
         return Err("has an invalid name of a field (only values may hold variables)");
     }
-    if Known::find(name).is_some_and(|known| hop::is_framing(known) || hop::is_hop_by_hop(known)) {
+    if Known::find(name)
+        .is_some_and(|known_name| hop::is_framing(known_name) || hop::is_hop_by_hop(known_name))
+    {
         return Err("must not hold fields that frame the response or belong to the connection");
     }
     Ok((name, value))

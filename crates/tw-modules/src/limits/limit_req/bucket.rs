@@ -96,25 +96,25 @@ pub(super) struct Bucket {
     last: i64,
     excess: i64,
     /// Number of requests about to be counted; the bucket is not removed before.
-    held: u32,
+    pending_requests: u32,
 }
 
 impl Bucket {
     /// Excess with one more request at `now`, and the milliseconds since the last one.
     fn with_one(&self, rate: Rate, now: i64) -> (i64, i64) {
-        let (left, ms) = self.left(rate, now);
-        (left.saturating_add(REQUEST).max(0), ms)
+        let (remaining, ms) = self.excess_at(rate, now);
+        (remaining.saturating_add(REQUEST).max(0), ms)
     }
 
     /// Excess with a cost that is due at `now`, and the milliseconds since the last request.
     fn with_cost(&self, cost: i64, rate: Rate, now: i64) -> (i64, i64) {
-        let (left, ms) = self.left(rate, now);
+        let (remaining, ms) = self.excess_at(rate, now);
         // The time before, however long, has not paid for it.
-        (left.max(0).saturating_add(cost), ms)
+        (remaining.max(0).saturating_add(cost), ms)
     }
 
     /// Excess that is left at `now`, less than 0 if more could have run off, and the milliseconds since the last request.
-    fn left(&self, rate: Rate, now: i64) -> (i64, i64) {
+    fn excess_at(&self, rate: Rate, now: i64) -> (i64, i64) {
         // Loops see time in turns of their own, so it may run backwards a little.
         let ms = match now.saturating_sub(self.last) {
             ms if ms < -IDLE_MS => 1,
@@ -166,7 +166,7 @@ impl HeldBucket<'_> {
 
 impl Drop for HeldBucket<'_> {
     fn drop(&mut self) {
-        self.zone.lock(self.shard).get(self.id).held -= 1;
+        self.zone.lock(self.shard).get(self.id).pending_requests -= 1;
     }
 }
 
@@ -195,9 +195,9 @@ pub(super) fn take<'z>(
     let mut table = zone.lock(shard);
     let Some(id) = table.find(key) else {
         let bucket = if is_last {
-            Bucket { last: now, excess: 0, held: 0 }
+            Bucket { last: now, excess: 0, pending_requests: 0 }
         } else {
-            Bucket { last: NEVER, excess: 0, held: 1 }
+            Bucket { last: NEVER, excess: 0, pending_requests: 1 }
         };
         return match add(zone, &mut table, key, bucket, rate, now) {
             None => BucketDecision::Full,
@@ -215,7 +215,7 @@ pub(super) fn take<'z>(
         bucket.count(excess, ms, now);
         return BucketDecision::Counted(excess);
     }
-    bucket.held += 1;
+    bucket.pending_requests += 1;
     BucketDecision::Held(HeldBucket { zone, shard, id })
 }
 
@@ -230,7 +230,7 @@ pub(super) fn look<'z>(
     let mut table = zone.lock(zone.shard_of(key));
     let Some(id) = table.find(key) else { return BucketDecision::Admitted };
     table.touch(id);
-    match table.get(id).left(rate, millis(now)) {
+    match table.get(id).excess_at(rate, millis(now)) {
         (excess, _) if excess > burst => BucketDecision::Refused(excess),
         _ => BucketDecision::Admitted,
     }
@@ -251,7 +251,7 @@ pub(super) fn charge(
     let now = millis(now);
     let mut table = zone.lock(zone.shard_of(key));
     let Some(id) = table.find(key) else {
-        let bucket = Bucket { last: now, excess: cost, held: 0 };
+        let bucket = Bucket { last: now, excess: cost, pending_requests: 0 };
         return add(zone, &mut table, key, bucket, rate, now).map(|_| cost).ok_or(NoRoom);
     };
     table.touch(id);
@@ -286,7 +286,7 @@ fn evict(zone: &Zone<Bucket>, table: &mut ZoneTable<Bucket>, rate: Rate, now: i6
     for step in 0..forced + 2 {
         let Some(id) = table.oldest() else { return };
         let bucket = table.get(id);
-        if bucket.held > 0 {
+        if bucket.pending_requests > 0 {
             return;
         }
         if step >= forced {
@@ -413,13 +413,13 @@ mod tests {
     fn oldest_entry_is_evicted_unless_in_use() {
         let zone = Zone::new(b"a", 32 << 10, "$key");
         let now = Instant::now();
-        let held = take(&zone, b"held", Rate::per_second(1), 0, now, false);
-        assert!(matches!(held, BucketDecision::Held(_)));
+        let bucket_decision = take(&zone, b"held", Rate::per_second(1), 0, now, false);
+        assert!(matches!(bucket_decision, BucketDecision::Held(_)));
         for n in 0..1000_u32 {
             assert!(matches!(excess_after(&zone, &n.to_le_bytes(), 0, now), Ok(0) | Err("full")), "{n}");
         }
         assert_eq!(zone.entries.value(), 256, "128 bytes each");
-        drop(held);
+        drop(bucket_decision);
         assert_eq!(excess_after(&zone, b"more", 0, now), Ok(0));
         assert_eq!(zone.entries.value(), 256);
         assert_eq!(excess_after(&zone, b"held", 0, now), Ok(0), "it was the oldest");
@@ -437,18 +437,18 @@ mod tests {
         let now = Instant::now();
         let rate = Rate::per_second(10);
         for expected in [0, 1000, 2000] {
-            let BucketDecision::Held(held) = take(&zone, b"k", rate, 9000, now, false) else {
+            let BucketDecision::Held(held_bucket) = take(&zone, b"k", rate, 9000, now, false) else {
                 panic!("not held")
             };
-            assert_eq!(held.count(rate, now), expected);
+            assert_eq!(held_bucket.count(rate, now), expected);
         }
-        let BucketDecision::Held(held) = take(&zone, b"k", rate, 9000, now, false) else {
+        let BucketDecision::Held(held_bucket) = take(&zone, b"k", rate, 9000, now, false) else {
             panic!("not held")
         };
-        drop(held);
+        drop(held_bucket);
         assert_eq!(excess_after(&zone, b"k", 9000, now), Ok(3000), "what was dropped was not counted");
         let mut table = zone.lock(0);
         let id = table.find(b"k").unwrap();
-        assert_eq!(table.get(id).held, 0);
+        assert_eq!(table.get(id).pending_requests, 0);
     }
 }

@@ -76,6 +76,8 @@ pub(super) fn share<P: Protocol>(
             .at(word.span)
             .hint(format!("at most {RATE_NAME_SIZE_MAX} bytes without control characters")));
     }
-    let fits = |known: &SharedRate| Arc::ptr_eq(known.fleet(), &fleet) && known.rate() == rate.thousandths();
+    let fits = |shared_rate: &SharedRate| {
+        Arc::ptr_eq(shared_rate.fleet(), &fleet) && shared_rate.rate() == rate.thousandths()
+    };
     Ok(cx.keep(zone, fits, || SharedRate::new(&name, fleet.clone(), rate.thousandths())))
 }

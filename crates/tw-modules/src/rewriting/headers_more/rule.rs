@@ -173,14 +173,14 @@ impl RawField {
 /// Returns `true` for a change after which the message could be taken for another one.
 // DIFF(nginx): the length of a response can be removed but not set, and neither can that of a request be changed.
 fn is_refused(names: &FieldNames, side: Side, value: &[u8]) -> bool {
-    let FieldNames::One(_, Some(known)) = *names else { return false };
+    let FieldNames::One(_, Some(name)) = *names else { return false };
     match side {
-        Side::Response => hop::is_framing(known) && (known != Known::ContentLength || !value.is_empty()),
+        Side::Response => hop::is_framing(name) && (name != Known::ContentLength || !value.is_empty()),
         // A protocol that the client has not offered could be switched to, a body awaited that it holds back.
         Side::Request if !value.is_empty() => {
-            hop::is_framing(known) || hop::is_hop_by_hop(known) || known == Known::Expect
+            hop::is_framing(name) || hop::is_hop_by_hop(name) || name == Known::Expect
         }
-        Side::Request => hop::is_framing(known),
+        Side::Request => hop::is_framing(name),
     }
 }
 
@@ -296,8 +296,8 @@ mod tests {
         for (content_type, expected) in
             [("text/HTML; charset=x", true), ("text/htmlx", false), ("", false), ("a/b", true)]
         {
-            let found = rule(&[], &["Text/html", "a/b"]).has_type(content_type.as_bytes());
-            assert_eq!(found, expected, "{content_type}");
+            let is_found = rule(&[], &["Text/html", "a/b"]).has_type(content_type.as_bytes());
+            assert_eq!(is_found, expected, "{content_type}");
         }
         assert!(rule(&[], &[]).has_type(b"") && rule(&[], &[]).has_status(200));
     }

@@ -55,15 +55,15 @@ pub(super) enum Test {
 impl Program {
     /// Compiles the program of a block that runs in `phase`. Mistakes are kept.
     pub(super) fn compile(
-        written: Vec<RawOperation>,
+        written_operations: Vec<RawOperation>,
         phase: Phase,
         base32: &Base32,
         lists: &UpstreamLists,
         cx: &mut Resolve<'_>,
     ) -> Self {
-        let operations = Vec::with_capacity(written.len());
+        let operations = Vec::with_capacity(written_operations.len());
         let mut compiler = Compiler { operations, ifs: 0, phase, base32: base32.clone(), lists };
-        compiler.block(written, cx);
+        compiler.block(written_operations, cx);
         Self { operations: compiler.operations.into() }
     }
 
@@ -83,16 +83,16 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn block(&mut self, written: Vec<RawOperation>, cx: &mut Resolve<'_>) {
-        for written in written {
-            if let Err(error) = self.add(written, cx) {
+    fn block(&mut self, operations: Vec<RawOperation>, cx: &mut Resolve<'_>) {
+        for operation in operations {
+            if let Err(error) = self.add(operation, cx) {
                 cx.mistakes.add(error);
             }
         }
     }
 
-    fn add(&mut self, written: RawOperation, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
-        let operation = match written {
+    fn add(&mut self, written_operation: RawOperation, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        let operation = match written_operation {
             RawOperation::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
             RawOperation::Set { variable, value } => {
                 Operation::Set(target(&variable, cx)?, cx.template(&value)?)

@@ -35,7 +35,7 @@ pub(super) struct Run<'a> {
     /// Escaping of captures in values.
     captures: Captures,
     /// Result of looking at the file that the next operation tests.
-    found: Option<Result<FileMeta, DiskError>>,
+    file_meta: Option<Result<FileMeta, DiskError>>,
     logs: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
     pub(super) fn new(program: &'a Program, logs: bool, r: &Request) -> Self {
         // As in nginx, values are escaped like arguments until a `rewrite` has matched.
         let captures = Captures::in_args(r);
-        Self { program, at: 0, base: r.route.plan, uri: Uri::Same, captures, found: None, logs }
+        Self { program, at: 0, base: r.route.plan, uri: Uri::Same, captures, file_meta: None, logs }
     }
 
     /// Runs up to a decision, or to a file that has to be looked at.
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
     /// Asks the disk for `file` and runs to the end.
     pub(super) async fn wait(mut self, r: &mut Request, mut file: ColdFile) -> Outcome {
         loop {
-            self.found = Some(files::stat(r, file.0).await);
+            self.file_meta = Some(files::stat(r, file.0).await);
             match self.advance(r) {
                 Ok(outcome) => return outcome,
                 Err(cold) => file = cold,
@@ -217,14 +217,14 @@ impl<'a> Run<'a> {
                 scratch.push(0);
                 // A NUL in it leaves an empty name, which no file has.
                 let path = CStr::from_bytes_with_nul(scratch).unwrap_or_default();
-                let found = match self.found.take() {
-                    Some(found) => found,
+                let file_meta = match self.file_meta.take() {
+                    Some(file_meta) => file_meta,
                     None => match files::stat_now(r, path) {
-                        Now::Ready(found) => found.map_err(|errno| Op::Stat.failed(errno)),
+                        Now::Ready(file_meta) => file_meta.map_err(|errno| Op::Stat.failed(errno)),
                         Now::Cold => return Err(Stop::Cold(ColdFile(path.into()))),
                     },
                 };
-                match found {
+                match file_meta {
                     Ok(meta) => Ok(expected.is(test.is_true(&meta))),
                     Err(error @ DiskError::Os { .. }) => {
                         if !error.is_absent() {

@@ -46,7 +46,7 @@ impl BrotliEncoder {
         out: &mut Vec<u8>,
         operation: BrotliEncoderOperation,
     ) -> Result<(), CodecError> {
-        let mut left = input.len();
+        let mut remaining = input.len();
         let mut taken = 0;
         loop {
             let start = out.len();
@@ -55,7 +55,7 @@ impl BrotliEncoder {
             let mut made = 0;
             let went_well = self.state.compress_stream(
                 operation,
-                &mut left,
+                &mut remaining,
                 input,
                 &mut taken,
                 &mut room,
@@ -68,7 +68,7 @@ impl BrotliEncoder {
             if !went_well {
                 return Err(CodecError("brotli: the encoder gave up".into()));
             }
-            if left == 0 && !self.state.has_more_output() {
+            if remaining == 0 && !self.state.has_more_output() {
                 return Ok(());
             }
         }
@@ -110,17 +110,18 @@ pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> Memor
         _ => (1 << (bits + 3)) + (512 << 10),
     };
     // Bytes whose commands are written at a time: as much as the ring holds. A body whose length was not known may be longer.
-    let held = if length == UNKNOWN_LENGTH_MAX { 1 << ring_bits } else { length.min(1 << ring_bits.min(24)) };
+    let held_len =
+        if length == UNKNOWN_LENGTH_MAX { 1 << ring_bits } else { length.min(1 << ring_bits.min(24)) };
     // A command of 16 bytes for every eighth byte, in a list that doubles, and the output.
-    let found = held * 9 / 2 + (12 << block_bits);
+    let found_value = held_len * 9 / 2 + (12 << block_bits);
     // As a counting allocator saw it, rounded up: for each byte of a block a node of the path and, at the highest quality, matches.
     let block = length.min(1 << 18);
     let work = match quality {
-        10 => 28 * block + 4 * held,
-        11 => 64 * block + 4 * held,
-        _ => (16 * held).min(10 << 20) + held,
+        10 => 28 * block + 4 * held_len,
+        11 => 64 * block + 4 * held_len,
+        _ => (16 * held_len).min(10 << 20) + held_len,
     };
-    let kept = ring + tables + found;
+    let kept = ring + tables + found_value;
     Memory { kept, peak: kept + work + (64 << 10) }
 }
 

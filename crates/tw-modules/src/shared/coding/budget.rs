@@ -161,8 +161,8 @@ impl Budget {
         available: u64,
     ) -> Option<MemoryPermit> {
         let max = max.min(self.remaining(&[State::Piece], available));
-        let left = if coding == Coding::Gzip { 0 } else { memory.peak };
-        self.reserve(State::Used, memory, max.saturating_sub(left)).or_else(|| self.refuse(coding))
+        let remaining = if coding == Coding::Gzip { 0 } else { memory.peak };
+        self.reserve(State::Used, memory, max.saturating_sub(remaining)).or_else(|| self.refuse(coding))
     }
 
     /// Memory for a body of one piece, of which so many bytes wait for an encoder or for the client, if an encoder for it fits
@@ -374,18 +374,18 @@ mod tests {
     #[test]
     fn output_counts_until_its_last_byte_is_sent() {
         let budget = Arc::new(Budget::default());
-        let held = || budget.level(State::Piece).load(Relaxed);
+        let held_count = || budget.level(State::Piece).load(Relaxed);
         let admit = |bytes| budget.admit_piece(Coding::Gzip, memory(0, 0), bytes, u64::MAX).unwrap();
         for reserved in [60_000, 100] {
             let mut output = admit(reserved).hold(vec![7; 20_000]);
-            assert_eq!(held(), 20_000);
+            assert_eq!(held_count(), 20_000);
             let rest = output.split_off(15_000);
             drop(output);
-            assert_eq!((held(), &rest[..]), (20_000, &[7; 5000][..]));
+            assert_eq!((held_count(), &rest[..]), (20_000, &[7; 5000][..]));
             drop(rest);
-            assert_eq!(held(), 0);
+            assert_eq!(held_count(), 0);
         }
-        assert_eq!((&admit(10).hold(vec![1; 10])[..], held()), (&[1; 10][..], 0));
+        assert_eq!((&admit(10).hold(vec![1; 10])[..], held_count()), (&[1; 10][..], 0));
     }
 
     #[test]

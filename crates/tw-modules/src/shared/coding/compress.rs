@@ -85,10 +85,10 @@ impl CompressionRules {
             return body;
         }
         let is_head = r.method() == Method::Head;
-        let known = if is_head { None } else { body.in_memory() };
-        let memory = self.spec.memory(known.as_ref().map(|bytes| bytes.len() as u64).or(body.len()));
+        let known_bytes = if is_head { None } else { body.in_memory() };
+        let memory = self.spec.memory(known_bytes.as_ref().map(|bytes| bytes.len() as u64).or(body.len()));
         // DIFF(nginx): memory for compressing has an end. The filter of the next coding has the response when it is reached.
-        let body = match known.filter(|bytes| self.is_soon_done(bytes.len())) {
+        let body = match known_bytes.filter(|bytes| self.is_soon_done(bytes.len())) {
             Some(bytes) => {
                 let Some(share) = self.admit_piece(r, memory, bytes.len() as u64) else { return body };
                 match self.compress_at_once(r, bytes, memory, share) {
@@ -181,8 +181,8 @@ impl CompressionRules {
 
     /// Bytes that come out at a time at most, and wait for the client: as much as went in, if nothing of it compresses.
     fn output(&self) -> u64 {
-        let held = if self.spec.is_lazy() { codec::HELD_MAX } else { 0 };
-        (self.piece() + held) as u64
+        let held_len = if self.spec.is_lazy() { codec::HELD_MAX } else { 0 };
+        (self.piece() + held_len) as u64
     }
 
     /// Returns `true` if the whole body can be compressed at once, so that no encoder waits for the client.
@@ -203,7 +203,7 @@ impl CompressionRules {
             budget: self.budget.clone(),
             before: 0,
             after: 0,
-            held: None,
+            unflushed_len: None,
         }))
     }
 }
@@ -292,7 +292,7 @@ struct Compressed {
     before: u64,
     after: u64,
     /// Bytes fed since the last output; `None` if all of them are written.
-    held: Option<usize>,
+    unflushed_len: Option<usize>,
 }
 
 /// Division of a body into pieces.
@@ -362,8 +362,8 @@ impl Compressed {
         self.after += out.len() as u64;
         match then {
             Then::Nothing if out.is_empty() => {}
-            Then::Nothing => self.held = Some(0),
-            Then::Flush | Then::Finish => self.held = None,
+            Then::Nothing => self.unflushed_len = Some(0),
+            Then::Flush | Then::Finish => self.unflushed_len = None,
         }
         match active {
             Some(active) => self.stage = Stage::Between(active),
@@ -385,7 +385,7 @@ impl Compressed {
 
     /// Next piece, and the work that follows.
     async fn work(&mut self, r: &mut Request) -> io::Result<Work> {
-        let may_flush = self.held.is_some() && self.body.flushes();
+        let may_flush = self.unflushed_len.is_some() && self.body.flushes();
         Ok(match pulled(self.body.next(self.piece, r), may_flush).await? {
             Pulled::Piece(input) if self.body.is_empty() => Work { input, then: Then::Finish },
             Pulled::Piece(input) => Work { input, then: Then::Nothing },
@@ -407,10 +407,10 @@ impl Compressed {
 
     /// Works here or on a thread of the pool, by the estimated cost.
     async fn encode(&mut self, r: &Request, work: Work) -> io::Result<EncoderOutput> {
-        let held = self.held.unwrap_or(0);
+        let held_len = self.unflushed_len.unwrap_or(0);
         let new = work.input.len();
-        let waiting = if self.spec.is_lazy() { held } else { 0 };
-        self.held = Some(held + new);
+        let waiting = if self.spec.is_lazy() { held_len } else { 0 };
+        self.unflushed_len = Some(held_len + new);
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
         // Away from here on: should the future be dropped, the piece is lost, and the body must not continue.

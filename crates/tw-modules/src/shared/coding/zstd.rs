@@ -61,13 +61,13 @@ impl ZstdEncoder {
             let start = out.len();
             out.resize(start + ROOM, 0);
             let mut room = OutBuffer::around(out.get_mut(start..).unwrap_or_default());
-            let left = self.state.compress_stream2(&mut room, &mut input_buf, end);
+            let result = self.state.compress_stream2(&mut room, &mut input_buf, end);
             let made = room.pos();
             out.truncate(start + made);
-            let left = check(left)?;
+            let result = check(result)?;
             let is_done = match end {
                 ZSTD_EndDirective::ZSTD_e_continue => input_buf.pos() == input.len() && made < ROOM,
-                ZSTD_EndDirective::ZSTD_e_flush | ZSTD_EndDirective::ZSTD_e_end => left == 0,
+                ZSTD_EndDirective::ZSTD_e_flush | ZSTD_EndDirective::ZSTD_e_end => result == 0,
             };
             if is_done {
                 return Ok(());

@@ -90,8 +90,8 @@ impl<'a> Walk<'a> {
             _ => self.scalar(),
         }
         let Some(node) = node.filter(|node| !node.targets.is_empty()) else { return Ok(()) };
-        let written = self.text.get(start..self.at).unwrap_or_default();
-        let value = if first == Some(b'"') { unescape(written)? } else { Cow::Borrowed(written) };
+        let text = self.text.get(start..self.at).unwrap_or_default();
+        let value = if first == Some(b'"') { unescape(text)? } else { Cow::Borrowed(text) };
         for target in &node.targets {
             self.values[*target] = Some(value.to_vec());
         }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn several_paths_are_followed_at_once() {
         let text = r#"{"id":7,"user":{"name":"joe","tags":["a","b"]}}"#;
-        let found =
+        let results =
             values(text, &["user.name", "id", "user", "user.tags[1]", "user.name", "none"], 32).unwrap();
         let expected = [
             Some("joe"),
@@ -236,7 +236,7 @@ mod tests {
             Some("joe"),
             None,
         ];
-        assert_eq!(found, expected.map(|value| value.map(str::to_owned)));
+        assert_eq!(results, expected.map(|value| value.map(str::to_owned)));
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
     fn strings_that_are_not_utf_8_keep_their_bytes() {
         let mut root = PathNode::default();
         root.insert(b"a", 0).unwrap();
-        let found = extract(b"{\"a\":\"\xff\\n\"}", &root, 1, 32).unwrap();
-        assert_eq!(found, [Some(b"\xff\n".to_vec())]);
+        let results = extract(b"{\"a\":\"\xff\\n\"}", &root, 1, 32).unwrap();
+        assert_eq!(results, [Some(b"\xff\n".to_vec())]);
     }
 }

@@ -62,7 +62,7 @@ impl PathNode {
 
     /// The node of a member of an object.
     pub(super) fn member(&self, name: &[u8]) -> Option<&Self> {
-        self.child(|step| matches!(step, Step::Member(known) if **known == *name))
+        self.child(|step| matches!(step, Step::Member(known_name) if **known_name == *name))
     }
 
     /// The node of an element of an array.
@@ -75,7 +75,7 @@ impl PathNode {
     }
 
     fn child_to_build(&mut self, step: Step) -> &mut Self {
-        let at = self.children.iter().position(|(known, _)| *known == step).unwrap_or_else(|| {
+        let at = self.children.iter().position(|(known_step, _)| *known_step == step).unwrap_or_else(|| {
             self.children.push((step, Self::default()));
             self.children.len() - 1
         });

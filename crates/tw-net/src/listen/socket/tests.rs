@@ -109,23 +109,23 @@ fn the_kernel_spreads_connections_over_siblings() {
 fn opening_all_gives_up_after_five_tries_and_tests_ignore_addresses_in_use() {
     let options = ListenOptions::default();
     let taken = ListenSocket::open(&any_port(), &options, &mut no_reports).unwrap();
-    let wanted = [(any_port(), options.clone()), (taken.addr().clone(), options.clone())];
+    let wanted_values = [(any_port(), options.clone()), (taken.addr().clone(), options.clone())];
     let mut lines = Vec::new();
-    assert!(open_all(&wanted, Purpose::Serve, &mut |report| lines.push(report.to_string())).is_none());
+    assert!(open_all(&wanted_values, Purpose::Serve, &mut |report| lines.push(report.to_string())).is_none());
     assert_eq!(lines.iter().filter(|line| line.starts_with("bind() to ")).count(), 5);
     assert_eq!(lines.iter().filter(|line| *line == "try again to bind() after 500ms").count(), 4);
     assert_eq!(lines.last().map(String::as_str), Some("still could not bind()"));
 
-    let opened = open_all(&wanted, Purpose::Test, &mut no_reports).unwrap();
+    let opened = open_all(&wanted_values, Purpose::Test, &mut no_reports).unwrap();
     assert_eq!(opened.len(), 1);
 }
 
 #[test]
 fn other_bind_errors_are_not_retried() {
     // 192.0.2.0/24 is set aside for documentation (RFC 5737): no interface has it.
-    let wanted = [(Addr::Inet(SocketAddr::from(([192, 0, 2, 1], 80))), ListenOptions::default())];
+    let wanted_values = [(Addr::Inet(SocketAddr::from(([192, 0, 2, 1], 80))), ListenOptions::default())];
     let mut lines = Vec::new();
-    assert!(open_all(&wanted, Purpose::Test, &mut |report| lines.push(report.to_string())).is_none());
+    assert!(open_all(&wanted_values, Purpose::Test, &mut |report| lines.push(report.to_string())).is_none());
     assert_eq!(
         lines,
         [
@@ -164,8 +164,8 @@ fn a_unix_socket_is_open_to_everybody_and_its_file_stays_until_removed() {
 #[test]
 fn testing_a_unix_socket_leaves_no_file() {
     let path = socket_path("test");
-    let wanted = [(Addr::Unix(Some(path.as_path().into())), ListenOptions::default())];
-    assert_eq!(open_all(&wanted, Purpose::Test, &mut no_reports).unwrap().len(), 1);
+    let wanted_values = [(Addr::Unix(Some(path.as_path().into())), ListenOptions::default())];
+    assert_eq!(open_all(&wanted_values, Purpose::Test, &mut no_reports).unwrap().len(), 1);
     assert!(!path.exists());
 }
 

@@ -8,7 +8,7 @@ pub(super) fn explain_location(r: &Request, explanation: &mut Explanation) {
     let generation = r.generation();
     let plan = r.plan();
     let server = generation.server(r.route.server);
-    let Some(written) = &plan.written else {
+    let Some(heading) = &plan.heading else {
         let text = if server.locations.is_empty() {
             "none: the server has no locations"
         } else {
@@ -16,7 +16,7 @@ pub(super) fn explain_location(r: &Request, explanation: &mut Explanation) {
         };
         return explanation.add("location", text, None);
     };
-    let why = match &written.pattern {
+    let why = match &heading.pattern {
         Pattern::Exact(_) => "the URI itself; nothing comes before it".to_owned(),
         Pattern::Prefix { no_regex: true, .. } => {
             "the longest prefix; with ^~, regular expressions are not tried".to_owned()
@@ -36,12 +36,12 @@ pub(super) fn explain_location(r: &Request, explanation: &mut Explanation) {
     };
     let outer =
         generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.route.plan));
-    let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
-    explanation.add("location", format!("{}: {why}", shown(&written.pattern)), span);
+    let span = outer.map_or(heading.span, |outer| outer.heading.as_ref().and_then(|heading| heading.span));
+    explanation.add("location", format!("{}: {why}", shown(&heading.pattern)), span);
     if outer.is_some() {
         let text =
             format!("{} is none of its methods: the settings in its block are used", r.method().as_str());
-        explanation.add("limit_except", text, written.span);
+        explanation.add("limit_except", text, heading.span);
     }
 }
 

@@ -47,8 +47,8 @@ fn explain_limits(r: &Request, core: &Location, explanation: &mut Explanation) {
         ("keepalive_timeout", Some(core.keepalive.timeout)),
         ("request_timeout", core.request_timeout),
     ];
-    let written = |(name, time): &(&str, Option<Duration>)| Some(format!("{name} {}", time_of((*time)?)));
-    let times: Vec<_> = times.iter().filter_map(written).collect();
+    let time_text = |(name, time): &(&str, Option<Duration>)| Some(format!("{name} {}", time_of((*time)?)));
+    let times: Vec<_> = times.iter().filter_map(time_text).collect();
     explanation.add("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
     if let Some(rate) = &core.send.limit_rate {
         explanation.add("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
@@ -56,7 +56,7 @@ fn explain_limits(r: &Request, core: &Location, explanation: &mut Explanation) {
 }
 
 /// Bytes as a configuration writes them.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     for (unit, shift) in [("g", 30), ("m", 20), ("k", 10)] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
             return format!("{}{unit}", bytes >> shift);
@@ -66,7 +66,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A time as a configuration writes it.
-fn time_of(time: Duration) -> String {
+pub(super) fn time_of(time: Duration) -> String {
     match time.as_millis() {
         millis if millis % 1000 == 0 => format!("{}s", millis / 1000),
         millis => format!("{millis}ms"),

@@ -114,7 +114,7 @@ async fn explain_phases(
             }
             if r.route.plan != before {
                 let inner = generation.plan(r.route.plan);
-                let span = inner.written.as_ref().and_then(|written| written.span);
+                let span = inner.heading.as_ref().and_then(|heading| heading.span);
                 explanation.add("if", "the condition holds: the settings in its block are used", span);
             }
             match outcome {

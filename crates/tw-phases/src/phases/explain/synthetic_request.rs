@@ -52,8 +52,8 @@ pub(super) fn find_group(groups: &[ListenGroup], host: &[u8], port: u16) -> Opti
         let of_kind: Vec<_> =
             groups.iter().enumerate().filter(|(_, group)| group.is_quic() == is_quic).collect();
         let addresses = of_kind.iter().map(|(_, group)| &group.address);
-        let found = find_destination(addresses, host, port)?;
-        of_kind.get(found).map(|(at, _)| *at)
+        let position = find_destination(addresses, host, port)?;
+        of_kind.get(position).map(|(at, _)| *at)
     };
     find(false).or_else(|| find(true))
 }

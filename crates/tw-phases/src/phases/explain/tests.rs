@@ -1,3 +1,4 @@
+use super::response::{size, time_of};
 use super::*;
 use tw_core::config_thread::ConfigThread;
 use tw_http_testkit::{generation, new_loop};

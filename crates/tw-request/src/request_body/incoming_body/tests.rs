@@ -123,13 +123,13 @@ fn poll<F: Future>(future: F) -> Poll<F::Output> {
 
 /// Pieces of at most four bytes up to the end, an error, or a wait.
 fn pieces(body: &mut IncomingBody<ScriptedInput>, limits: BodyLimits) -> String {
-    let mut seen = String::new();
+    let mut text = String::new();
     loop {
         match poll(body.next(4, limits)) {
-            Poll::Ready(Ok(Some(piece))) => seen = seen + std::str::from_utf8(&piece).unwrap() + " ",
-            Poll::Ready(Ok(None)) => return seen + "end",
-            Poll::Ready(Err(error)) => return format!("{seen}{error:?}"),
-            Poll::Pending => return seen + "waits",
+            Poll::Ready(Ok(Some(piece))) => text = text + std::str::from_utf8(&piece).unwrap() + " ",
+            Poll::Ready(Ok(None)) => return text + "end",
+            Poll::Ready(Err(error)) => return format!("{text}{error:?}"),
+            Poll::Pending => return text + "waits",
         }
     }
 }

@@ -69,7 +69,7 @@ enum BlockLevel {
 pub(crate) struct CollectedCertificates {
     issuers: Option<Arc<Issuers>>,
     /// By index of the issuer.
-    wanted: Vec<(usize, CertificateConfig)>,
+    certificates: Vec<(usize, CertificateConfig)>,
 }
 
 /// The directives as written.
@@ -176,7 +176,7 @@ impl Settings<Http> for Acme {
             .doc("An ACME authority and its account: uri, account_key, challenge, contact, state_path and more, see docs/automatic-certificates.md.")
             .set(|raw, node, cx| {
                 let issuer = RawIssuer::read(node, cx)?;
-                if raw.issuers.iter().any(|known| known.name.bytes == issuer.name.bytes) {
+                if raw.issuers.iter().any(|raw_issuer| raw_issuer.name.bytes == issuer.name.bytes) {
                     return Err(node.error("is duplicate"));
                 }
                 raw.issuers.push(issuer);
@@ -240,7 +240,7 @@ impl Settings<Http> for Acme {
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         // The handler runs before a location is chosen, so only the plan of the server itself needs it.
-        if !self.issuers.all.is_empty() && plan.written.is_none() {
+        if !self.issuers.all.is_empty() && plan.heading.is_none() {
             plan.add(Phase::PostRead, self.clone());
         }
     }
@@ -292,21 +292,21 @@ impl CollectedCertificates {
         };
         let mut works = Vec::new();
         for (at, declared) in issuers.all.iter().enumerate() {
-            let mut wanted: Vec<CertificateConfig> = Vec::new();
-            for (_, order) in self.wanted.iter().filter(|(issuer, _)| *issuer == at) {
+            let mut certificates: Vec<CertificateConfig> = Vec::new();
+            for (_, order) in self.certificates.iter().filter(|(issuer, _)| *issuer == at) {
                 // Servers with the same names have the same certificate.
-                if !wanted.iter().any(|known| Arc::ptr_eq(&known.slot, &order.slot)) {
-                    wanted.push(order.clone());
+                if !certificates.iter().any(|certificate| Arc::ptr_eq(&certificate.slot, &order.slot)) {
+                    certificates.push(order.clone());
                 }
             }
-            if !wanted.is_empty() {
+            if !certificates.is_empty() {
                 works.push(IssuerConfig {
                     issuer: declared.issuer.clone(),
                     tls: declared.tls.clone(),
                     resolver: resolving.resolver.clone(),
                     resolver_timeout: resolving.timeout,
                     fleet: declared.fleet.clone(),
-                    wanted,
+                    certificates,
                 });
             }
         }
@@ -325,8 +325,8 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     if identifiers.is_empty() {
         let mut skipped = Vec::new();
         for server_name in cx.block.server_names() {
-            let written = server_name.written();
-            let word = String::from_utf8_lossy(&written);
+            let text = server_name.as_written();
+            let word = String::from_utf8_lossy(&text);
             match server_name {
                 ServerName::Regex(_) => skipped.push(word.into_owned()),
                 ServerName::Host(_) if word.is_empty() => {}
@@ -352,7 +352,7 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     }
     let kept = format!("acme {name} {}", file_id(&identifiers, key));
     let slot = match cx.previous::<KeptCertificate>(kept.as_bytes()) {
-        Some(known) => known.current.clone(),
+        Some(kept_certificate) => kept_certificate.current.clone(),
         None => Arc::new(CurrentCertificate::new(&identifiers).map_err(|error| fail(error.to_string()))?),
     };
     let first = identifiers.first().map(ToString::to_string).unwrap_or_default();
@@ -361,7 +361,7 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     cx.block
         .notes
         .of::<CollectedCertificates>()
-        .wanted
+        .certificates
         .push((at, CertificateConfig { identifiers: identifiers.into(), key, slot: slot.clone() }));
     Ok(Ordered { slot, state: declared.state.clone() })
 }

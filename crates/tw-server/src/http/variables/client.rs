@@ -124,12 +124,12 @@ fn is_request_port(r: &Request, out: &mut Vec<u8>) -> Value {
     put(out, if port == 0 { b"" } else { b":" })
 }
 
-fn put_known(r: &Request, known: Known, out: &mut Vec<u8>) -> Value {
-    if !r.head.has(known) {
+fn put_known(r: &Request, name: Known, out: &mut Vec<u8>) -> Value {
+    if !r.head.has(name) {
         return Value::Missing;
     }
-    let separator: &[u8] = if known == Known::Cookie { b"; " } else { b", " };
-    put_joined(out, r.head.field_all(known.as_str().as_bytes()), separator)
+    let separator: &[u8] = if name == Known::Cookie { b"; " } else { b", " };
+    put_joined(out, r.head.field_all(name.as_str().as_bytes()), separator)
 }
 
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
@@ -164,11 +164,11 @@ fn remote_user(r: &Request, out: &mut Vec<u8>) -> Value {
 /// Appends `user:password` of Basic authentication (RFC 7617) to `out` and returns the length of the user name. `None`,
 /// and nothing appended, if the client sent no credentials or malformed ones.
 pub fn basic_user(r: &Request, out: &mut Vec<u8>) -> Option<usize> {
-    let known = match r.method() {
+    let name = match r.method() {
         Method::Connect => Known::ProxyAuthorization,
         _ => Known::Authorization,
     };
-    let (scheme, encoded) = r.head.field_known(known)?.split_at_checked(b"Basic ".len())?;
+    let (scheme, encoded) = r.head.field_known(name)?.split_at_checked(b"Basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
         return None;
     }

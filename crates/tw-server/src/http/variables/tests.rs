@@ -320,7 +320,7 @@ fn time_and_process() {
 
 #[test]
 fn request_ids_are_32_digits_that_stay_and_differ() {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen_values = std::collections::HashSet::new();
     for _ in 0..8 {
         let ids = with_request(CONF, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
             let first = eval(r, "$request_id");
@@ -330,7 +330,7 @@ fn request_ids_are_32_digits_that_stay_and_differ() {
         });
         for id in ids {
             assert!(id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{id}");
-            assert!(seen.insert(id));
+            assert!(seen_values.insert(id));
         }
     }
 }

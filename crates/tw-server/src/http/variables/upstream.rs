@@ -96,18 +96,18 @@ fn put_some(out: &mut Vec<u8>, text: &[u8]) -> Value {
 }
 
 fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
-    let mut found = Value::Missing;
+    let mut value = Value::Missing;
     for attempt in &r.upstream.attempts {
         let Some(failure) = &attempt.failure else { continue };
-        if found == Value::Found {
+        if value == Value::Found {
             out.extend_from_slice(b"; ");
         }
         for part in [attempt.to.text(), ": ", failure] {
             out.extend_from_slice(part.as_bytes());
         }
-        found = Value::Found;
+        value = Value::Found;
     }
-    found
+    value
 }
 
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {

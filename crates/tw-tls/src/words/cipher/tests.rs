@@ -123,7 +123,8 @@ fn recommendations_of_mozilla() {
 #[test]
 fn suites_of_tls_13() {
     let codes = |words: &str| {
-        ciphersuites(words).map(|found| found.chosen.iter().map(|s| s.suite().into()).collect::<Vec<u16>>())
+        ciphersuites(words)
+            .map(|selection| selection.chosen.iter().map(|s| s.suite().into()).collect::<Vec<u16>>())
     };
     assert_eq!(codes("TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"), Ok(vec![0x1303, 0x1301]));
     assert_eq!(codes("TLS_AES_128_CCM_SHA256:TLS_AES_128_GCM_SHA256"), Ok(vec![0x1301]));

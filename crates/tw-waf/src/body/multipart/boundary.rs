@@ -109,12 +109,12 @@ mod tests {
         ];
         for (media_type, expected, count) in cases {
             let mut oddities = Oddities::default();
-            let found = boundary(media_type, &mut oddities);
+            let result = boundary(media_type, &mut oddities);
             let shown = String::from_utf8_lossy(media_type);
-            match (found, expected) {
-                (Ok(found), Ok(expected)) => assert_eq!(found, *expected, "{shown}"),
-                (Err(found), Err(expected)) => assert!(found.contains(expected), "{shown}: {found}"),
-                (found, _) => panic!("{shown}: {found:?}"),
+            match (result, expected) {
+                (Ok(value), Ok(expected)) => assert_eq!(value, *expected, "{shown}"),
+                (Err(text), Err(expected)) => assert!(text.contains(expected), "{shown}: {text}"),
+                (result, _) => panic!("{shown}: {result:?}"),
             }
             assert_eq!(oddities.flags.len(), *count, "{shown}");
         }

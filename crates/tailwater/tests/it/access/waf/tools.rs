@@ -69,8 +69,8 @@ fn request_of_a_file_is_checked_with_its_body() {
     // A request seldom names the port of the server: the name finds the address.
     let without_port = request.replace(":8099", "");
     let files_without = [("nginx.conf", CONF), ("request.txt", &*without_port)];
-    let found = run(&["waf", "test", "request.txt", "-p", ".", "-c", "nginx.conf"], &files_without);
-    assert_eq!(found, text);
+    let found_text = run(&["waf", "test", "request.txt", "-p", ".", "-c", "nginx.conf"], &files_without);
+    assert_eq!(found_text, text);
     let text = run(&["waf", "test", "request.txt", "-p", ".", "-c", "nginx.conf", "--details"], &files);
     for part in [
         "Target value: \"evil\" (Variable: ARGS:a)",

@@ -1,6 +1,6 @@
 //! Two lenient readers with bad habits that real servers have had, different ones wherever it matters.
 
-use super::{End, Reading, Seen};
+use super::{End, ObservedRequest, Reading};
 
 /// Deviation of a reader where requests are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) fn read(bytes: &[u8], habit: Habit) -> Reading {
             return reading;
         }
         match lines.request() {
-            Ok(seen) => reading.requests.push(seen),
+            Ok(observed_request) => reading.requests.push(observed_request),
             Err(end) => {
                 reading.end = end;
                 return reading;
@@ -40,7 +40,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn request(&mut self) -> Result<Seen, End> {
+    fn request(&mut self) -> Result<ObservedRequest, End> {
         let start = self.line()?;
         let mut words = start.split_ascii_whitespace();
         let method = words.next().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Lines<'_> {
                 (host.unwrap_or_default().to_owned(), target.to_owned())
             }
         };
-        Ok(Seen { method: method.to_owned(), target, host, body })
+        Ok(ObservedRequest { method: method.to_owned(), target, host, body })
     }
 
     /// The fields of a head, their names as this reader compares them.

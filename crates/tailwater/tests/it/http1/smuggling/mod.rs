@@ -26,7 +26,7 @@ const SEED: u64 = 20_261_122;
 
 /// A request as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct ObservedRequest {
     method: String,
     target: String,
     host: String,
@@ -47,11 +47,11 @@ enum End {
 /// Requests that a reader finds on a connection, and its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Reading {
-    requests: Vec<Seen>,
+    requests: Vec<ObservedRequest>,
     end: End,
 }
 
-impl Seen {
+impl ObservedRequest {
     fn text(&self) -> String {
         let Self { method, target, host, body } = self;
         format!("{method} {target} {host} {}", String::from_utf8_lossy(body))
@@ -68,7 +68,7 @@ struct Lane<'a> {
 impl Lane<'_> {
     /// Sends `bytes` on a connection of their own, and returns the requests that the origin received, on which all
     /// readers agree.
-    fn pass(&self, bytes: &[u8]) -> Result<Vec<Seen>, String> {
+    fn pass(&self, bytes: &[u8]) -> Result<Vec<ObservedRequest>, String> {
         let mut client = tw_testkit::Client::connect(self.server.addr_of(self.nth)).unwrap();
         // A client that is refused early cannot send all bytes.
         let _ = client.send(bytes);
@@ -129,9 +129,9 @@ fn known_smuggling_variants_are_read_alike_by_all_readers() {
         // Each row passes a server that buffers bodies and one that does not.
         let mine = rows.iter().skip(lane.nth / 2).step_by(LANES / 2);
         mine.filter_map(|(name, sent, expected)| match lane.pass(sent.as_bytes()) {
-            Ok(seen) => {
-                let seen: Vec<_> = seen.iter().map(Seen::text).collect();
-                (seen != *expected).then(|| format!("{name}: {seen:?} instead of {expected:?}"))
+            Ok(observed_requests) => {
+                let seen_values: Vec<_> = observed_requests.iter().map(ObservedRequest::text).collect();
+                (seen_values != *expected).then(|| format!("{name}: {seen_values:?} instead of {expected:?}"))
             }
             Err(wrong) => Some(format!("{name}: {wrong}")),
         })
@@ -154,7 +154,7 @@ fn upgrading(origin: SocketAddr) -> Server {
 #[test]
 fn connection_fields_are_not_forwarded() {
     let server = upgrading(mirror());
-    for (fields, passed, left) in [
+    for (fields, passed, rest) in [
         ("Connection: X-Hop, close\r\nX-Hop: 1\r\nx-hop: 2\r\nX-Hops: 3", "X-Hops: 3", "X-Hop:"),
         ("Connection: Cookie\r\nCookie: a", "Cookie: a", "Close"),
         ("Connection: X-A\r\nConnection: keep-alive,\tx-b\r\nX-A: 1\r\nX-B: 2", "Host: ", "X-"),
@@ -170,7 +170,7 @@ fn connection_fields_are_not_forwarded() {
         let mut client = server.connect().unwrap();
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n")).unwrap();
         let text = client.read_response().unwrap().text();
-        assert!(text.contains(passed) && !text.contains(left), "{fields}: {text}");
+        assert!(text.contains(passed) && !text.contains(rest), "{fields}: {text}");
     }
 }
 
@@ -276,7 +276,7 @@ fn put_together(random: &mut Random) -> String {
 }
 
 /// Requests that all lenient readers find in the sent text; `None` if they do not agree.
-fn unambiguous(sent: &str) -> Option<Vec<Seen>> {
+fn unambiguous(sent: &str) -> Option<Vec<ObservedRequest>> {
     let [one, other] = [Habit::Length, Habit::Coding].map(|habit| lenient::read(sent.as_bytes(), habit));
     (one.requests == other.requests).then_some(one.requests)
 }
@@ -289,16 +289,17 @@ fn random_variants_are_read_alike_by_all_readers() {
             let sent = std::iter::repeat_with(|| put_together(&mut random)).take(RANDOM_COUNT / LANES / 2);
             sent.filter_map(|sent| {
                 let shown = sent.escape_debug();
-                let seen = match lane.pass(sent.as_bytes()) {
-                    Ok(seen) => seen,
+                let observed_requests = match lane.pass(sent.as_bytes()) {
+                    Ok(observed_requests) => observed_requests,
                     Err(wrong) => return Some(format!("{shown}: {wrong}")),
                 };
-                let has_marker = seen.iter().any(|seen| seen.target == "/marker");
+                let has_marker =
+                    observed_requests.iter().any(|observed_request| observed_request.target == "/marker");
                 let is_right = match unambiguous(&sent) {
-                    Some(requests) => requests.starts_with(&seen),
+                    Some(requests) => requests.starts_with(&observed_requests),
                     None => !has_marker,
                 };
-                (!is_right).then(|| format!("{shown}: {seen:?}"))
+                (!is_right).then(|| format!("{shown}: {observed_requests:?}"))
             })
             .collect()
         });

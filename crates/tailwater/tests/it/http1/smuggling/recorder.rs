@@ -54,8 +54,8 @@ impl Recorder {
             all[at].bytes.extend_from_slice(&piece[..n]);
             all[at].is_whole = reading.end == End::Nothing;
             drop(all);
-            for seen in &reading.requests[answered..] {
-                let body = if seen.method == "HEAD" { "" } else { "ok" };
+            for observed_request in &reading.requests[answered..] {
+                let body = if observed_request.method == "HEAD" { "" } else { "ok" };
                 conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{body}"));
             }
             answered = reading.requests.len();

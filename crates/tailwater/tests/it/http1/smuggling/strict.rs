@@ -1,14 +1,14 @@
 //! Strict reader: RFC 9112 to the letter, and anything that it leaves open is an error.
 
-use super::{End, Reading, Seen};
+use super::{End, ObservedRequest, Reading};
 
 /// All requests of one connection.
 pub(super) fn read(mut bytes: &[u8]) -> Reading {
     let mut reading = Reading::default();
     while !bytes.is_empty() {
         match request(bytes) {
-            Ok((seen, rest)) => {
-                reading.requests.push(seen);
+            Ok((observed_request, rest)) => {
+                reading.requests.push(observed_request);
                 bytes = rest;
             }
             Err(end) => {
@@ -20,7 +20,7 @@ pub(super) fn read(mut bytes: &[u8]) -> Reading {
     reading
 }
 
-fn request(bytes: &[u8]) -> Result<(Seen, &[u8]), End> {
+fn request(bytes: &[u8]) -> Result<(ObservedRequest, &[u8]), End> {
     let (start, mut rest) = line(bytes)?;
     let [method, target, "HTTP/1.0" | "HTTP/1.1"] = start.split(' ').collect::<Vec<_>>()[..] else {
         return wrong(start);
@@ -68,8 +68,9 @@ fn request(bytes: &[u8]) -> Result<(Seen, &[u8]), End> {
         (None, Some("chunked")) => chunks(rest)?,
         (_, Some(coding)) => return wrong(coding),
     };
-    let seen = Seen { method: method.to_owned(), target: target.to_owned(), host: host.clone(), body };
-    Ok((seen, rest))
+    let observed_request =
+        ObservedRequest { method: method.to_owned(), target: target.to_owned(), host: host.clone(), body };
+    Ok((observed_request, rest))
 }
 
 /// A chunked body without extensions and trailers.

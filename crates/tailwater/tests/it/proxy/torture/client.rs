@@ -210,19 +210,21 @@ fn pull(
     slow: bool,
     body: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut left = length;
-    while left > 0 {
+    let mut remaining = length;
+    while remaining > 0 {
         if body.len() >= most {
             return Err(Failed::Left);
         }
         let begin = body.len();
-        body.resize(begin + left.min(SIP), 0);
+        body.resize(begin + remaining.min(SIP), 0);
         let read = conn.read(&mut body[begin..]);
         body.truncate(begin + read.as_ref().copied().unwrap_or(0));
         match read {
             Ok(0) => return Err(Failed::Closed(io::ErrorKind::UnexpectedEof.into())),
-            Ok(n) => left -= n,
-            Err(error) if is_late(&error) => return Err(Failed::Wrong(format!("hangs, {left} bytes left"))),
+            Ok(n) => remaining -= n,
+            Err(error) if is_late(&error) => {
+                return Err(Failed::Wrong(format!("hangs, {remaining} bytes left")));
+            }
             Err(error) => return Err(Failed::Closed(error)),
         }
         if slow {

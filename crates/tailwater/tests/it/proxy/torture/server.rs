@@ -194,12 +194,12 @@ fn chunked(content: &[u8], case: &Case, end: &str) -> Vec<u8> {
     let mut all = Vec::new();
     let mut rest = content;
     while !rest.is_empty() {
-        let (chunk, left) = rest.split_at((1 + random.below(20_000)).min(rest.len()));
+        let (chunk, remaining_bytes) = rest.split_at((1 + random.below(20_000)).min(rest.len()));
         let extension = random.one_of(&["", "", ";x", " ;y=\"z\""]);
         all.extend(format!("{:x}{extension}\r\n", chunk.len()).bytes());
         all.extend_from_slice(chunk);
         all.extend(b"\r\n");
-        rest = left;
+        rest = remaining_bytes;
     }
     if !end.is_empty() {
         all.extend(b"0\r\n");

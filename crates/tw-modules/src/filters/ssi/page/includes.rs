@@ -151,7 +151,7 @@ impl SsiPage {
         let may_read = self.end == End::Open
             && self.parsing == Parsing::On
             && self.rest.is_empty()
-            && self.held.is_none()
+            && self.pending_command.is_none()
             && !self.queue.is_full();
         let Self { queue, include, body, .. } = self;
         let event = match include {

@@ -71,7 +71,7 @@ fn lines(conf: &str, line_max: usize) -> (Lines<TestSession>, TestSession) {
 }
 
 /// Bytes that are held between two pieces.
-fn held(lines: &Lines<TestSession>) -> usize {
+fn held_bytes(lines: &Lines<TestSession>) -> usize {
     lines.begun.capacity()
         + lines.texts.iter().map(|text| text.bytes.capacity() + text.out.capacity()).sum::<usize>()
 }
@@ -93,7 +93,7 @@ fn change(conf: &str, line_max: usize, text: &[u8], size: usize) -> io::Result<(
         );
         while let Some(piece) = lines.piece(&mut rest, end, 4096, &s)? {
             out.extend_from_slice(&piece);
-            most = most.max(held(&lines));
+            most = most.max(held_bytes(&lines));
         }
         assert!(rest.is_empty());
     }

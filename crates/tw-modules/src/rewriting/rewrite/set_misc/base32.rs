@@ -84,7 +84,7 @@ impl Base32 {
         for group in digits.chunks(8) {
             let mut bits = 0u64;
             for letter in group {
-                let Some(digit) = self.alphabet.0.iter().position(|known| known == letter) else {
+                let Some(digit) = self.alphabet.0.iter().position(|candidate| candidate == letter) else {
                     return out.truncate(start);
                 };
                 bits = bits << 5 | digit as u64;
