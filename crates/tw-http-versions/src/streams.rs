@@ -17,6 +17,7 @@ mod response_head;
 mod send_response;
 mod serve_connection;
 mod serve_request;
+mod shutdown;
 mod stream_body;
 mod stream_end;
 mod stream_loss;
@@ -37,9 +38,10 @@ pub(super) use self::received_head::ReceivedHead;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
 pub(super) use self::reset_reason::ResetReason;
 pub(super) use self::send_response::{CLIENT_CLOSED_REQUEST, send_early_hints, send_response};
-pub(super) use self::serve_connection::{StreamConnection, serve_connection};
+pub(super) use self::serve_connection::{IdleStep, StreamConnection, serve_connection};
 #[cfg(test)]
 pub(super) use self::serve_request::serve_request;
+pub(super) use self::shutdown::{Shutdown, Stage};
 pub(super) use self::stream_loss::StreamLoss;
 pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};
 

@@ -28,8 +28,8 @@ use super::stream_scheduler::WAITING_MAX;
 use super::untried_bytes::MADE_MAX;
 use crate::lingering_close::{LAST_WAIT, linger_close};
 use crate::streams::{
-    Abuse, ConnectionRequests, EndReason, IdleEnd, ReceivedHead, StreamConnection, StreamProtocol, log_end,
-    serve_connection,
+    Abuse, ConnectionRequests, EndReason, IdleEnd, IdleStep, ReceivedHead, Shutdown, Stage, StreamConnection,
+    StreamProtocol, log_end, serve_connection,
 };
 use tw_request::client::Client;
 
@@ -65,6 +65,15 @@ enum End {
     Panicked,
 }
 
+/// Error code of the last GOAWAY.
+struct CloseCode(ErrorCode);
+
+impl Default for CloseCode {
+    fn default() -> Self {
+        Self(ErrorCode::NO_ERROR)
+    }
+}
+
 /// Serves a connection until it is closed; `early` was read of it already.
 pub fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
     let conn =
@@ -80,22 +89,11 @@ async fn run(conn: Rc<Http2Connection>) {
     let _open = LevelGuard::new(&conn.client.event_loop.tally.open_http2);
     let mut state = ConnectionState::new(&conn);
     let end = serve_connection(&mut state).await;
-    let was_announced = state.stage != Stage::Open && matches!(end, End::Over);
+    let was_announced = state.shutdown.stage() != Stage::Open && matches!(end, End::Over);
     if was_announced || matches!(end, End::Broken(ConnectionError::Local(..))) {
         // Bytes that the client sends before it has read GOAWAY would reset the connection, and GOAWAY with it.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
-}
-
-/// State of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The client may begin streams.
-    Open,
-    /// A first GOAWAY was sent; begun requests are still served.
-    Draining,
-    /// The last GOAWAY was sent.
-    Closing,
 }
 
 // DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`scheduler`).
@@ -103,11 +101,9 @@ enum Stage {
 struct ConnectionState<'c> {
     conn: &'c Rc<Http2Connection>,
     requests: ConnectionRequests<'c>,
-    stage: Stage,
+    shutdown: Shutdown,
     /// Number of streams begun after the first GOAWAY.
     late: u32,
-    /// Time until which the connection may take to close.
-    close_deadline: Deadline,
     /// Time until which the client may take nothing, and the bytes transferred when that began.
     stalled: Deadline,
     transferred: u64,
@@ -116,6 +112,7 @@ struct ConnectionState<'c> {
 impl<'c> StreamConnection<'c> for ConnectionState<'c> {
     const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
     type End = End;
+    type CloseReason = CloseCode;
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.poll_end(cx)
@@ -123,6 +120,46 @@ impl<'c> StreamConnection<'c> for ConnectionState<'c> {
 
     fn requests(&mut self) -> &mut ConnectionRequests<'c> {
         &mut self.requests
+    }
+
+    fn shutdown(&mut self) -> &mut Shutdown {
+        &mut self.shutdown
+    }
+
+    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9113 section 6.8).
+    fn announce_shutdown(&mut self) {
+        self.conn.frames.send_goaway();
+    }
+
+    fn announce_close(&mut self, CloseCode(code): CloseCode) {
+        self.conn.frames.close(code);
+    }
+
+    fn has_streams(&self) -> bool {
+        self.conn.frames.streams() > 0
+    }
+
+    // DIFF(nginx): frames that begin no stream do not make the idle time longer.
+    fn idle_step(&self) -> IdleStep {
+        if self.conn.frames.out_len() > 0 {
+            // The last response has not left.
+            return IdleStep::Wait;
+        }
+        match self.shutdown.stage() {
+            Stage::Open => IdleStep::Idle(self.requests.idle_timeout()),
+            Stage::Draining | Stage::Drained | Stage::Closing => IdleStep::Idle(LAST_WAIT),
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.conn.frames.shrink();
+    }
+
+    fn close_idle(&mut self, end: IdleEnd, _cx: &mut Context<'_>) {
+        if end == IdleEnd::TimedOut && self.conn.cost.received() < PREFACE.len() as u64 {
+            log_end(|level, message| self.log(level, message), &PROTOCOL, &EndReason::TimedOut);
+        }
+        self.begin_close(CloseCode::default(), LAST_WAIT);
     }
 
     fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
@@ -160,9 +197,8 @@ impl<'c> ConnectionState<'c> {
         Self {
             conn,
             requests: ConnectionRequests::new(&conn.client, &conn.settings.shared),
-            stage: Stage::Open,
+            shutdown: Shutdown::new(),
             late: 0,
-            close_deadline: Deadline::new(),
             stalled: Deadline::new(),
             transferred: 0,
         }
@@ -175,13 +211,13 @@ impl<'c> ConnectionState<'c> {
         conn.frames.set_driver(None);
         loop {
             if conn.client.event_loop.connections.is_stopping() {
-                self.send_goaway();
+                self.begin_shutdown();
             }
             if self.requests.poll_panicked(cx).is_ready() {
                 return Poll::Ready(End::Panicked);
             }
             // After the last GOAWAY, nothing that the client sends matters.
-            while self.stage != Stage::Closing
+            while !self.shutdown.is_closing()
                 && let Poll::Ready(received) = conn.poll_receive(cx)
             {
                 if let Err(error) = received {
@@ -193,7 +229,7 @@ impl<'c> ConnectionState<'c> {
             }
             self.requests.serve_held_back(cx);
             conn.frames.reset_unwanted();
-            if let Some(abuse) = conn.abuse().filter(|_| self.stage != Stage::Closing) {
+            if let Some(abuse) = conn.abuse().filter(|_| !self.shutdown.is_closing()) {
                 self.close_for_abuse(abuse);
             }
             match conn.poll_send(cx) {
@@ -212,7 +248,7 @@ impl<'c> ConnectionState<'c> {
                 }
             }
             self.check_idle(cx);
-            if self.stage == Stage::Closing && self.close_deadline.poll_elapsed(cx).is_ready() {
+            if self.shutdown.poll_close_timeout(cx).is_ready() {
                 return Poll::Ready(End::Over);
             }
             // The check may have added frames.
@@ -246,35 +282,17 @@ impl<'c> ConnectionState<'c> {
 
     /// Begins to answer a request.
     fn accept(&mut self, stream: Stream, list: FieldSection, cx: &mut Context<'_>) {
-        match self.stage {
+        match self.shutdown.stage() {
             Stage::Open => {}
             Stage::Draining if self.late < self.conn.settings.streams_max => self.late += 1,
-            Stage::Draining | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
+            Stage::Draining | Stage::Drained | Stage::Closing => {
+                return stream.reset(ErrorCode::REFUSED_STREAM);
+            }
         }
         if self.requests.count_request(&PROTOCOL) {
-            self.send_goaway();
+            self.begin_shutdown();
         }
         self.requests.serve(Http2Stream::new(self.conn.clone(), stream), ReceivedHead::Fields(list), cx);
-    }
-
-    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9113 section 6.8).
-    /// Tells the client to begin no more streams. Those that are open go on.
-    fn send_goaway(&mut self) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Draining;
-            self.requests.end_idle();
-            self.conn.frames.send_goaway();
-        }
-    }
-
-    /// Tells the client that the connection ends now.
-    fn begin_close(&mut self, reason: ErrorCode) {
-        if self.stage != Stage::Closing {
-            self.stage = Stage::Closing;
-            self.requests.end_idle();
-            self.conn.frames.close(reason);
-            self.close_deadline.set(LAST_WAIT);
-        }
     }
 
     fn close_for_abuse(&mut self, abuse: Abuse) {
@@ -283,36 +301,7 @@ impl<'c> ConnectionState<'c> {
             Abuse::Resets => "client took back too many requests",
         };
         log_end(|level, message| self.log(level, message), &PROTOCOL, &EndReason::Other(&text));
-        self.begin_close(ErrorCode::ENHANCE_YOUR_CALM);
-    }
-
-    // DIFF(nginx): frames that begin no stream do not make the idle time longer.
-    /// Makes the connection idle while no stream is open, and closes it when that has been too long.
-    fn check_idle(&mut self, cx: &mut Context<'_>) {
-        let conn = self.conn;
-        if self.stage == Stage::Closing {
-            return;
-        }
-        if !self.requests.is_empty() || conn.frames.streams() > 0 {
-            return self.requests.end_idle();
-        }
-        if !self.requests.is_idle() {
-            if conn.frames.out_len() > 0 {
-                // The last response has not left.
-                return;
-            }
-            let timeout = match self.stage {
-                Stage::Open => self.requests.idle_timeout(),
-                Stage::Draining | Stage::Closing => LAST_WAIT,
-            };
-            self.requests.begin_idle(timeout);
-            conn.frames.shrink();
-        }
-        let Poll::Ready(end) = self.requests.poll_idle_end(cx) else { return };
-        if end == IdleEnd::TimedOut && conn.cost.received() < PREFACE.len() as u64 {
-            log_end(|level, message| self.log(level, message), &PROTOCOL, &EndReason::TimedOut);
-        }
-        self.begin_close(ErrorCode::NO_ERROR);
+        self.begin_close(CloseCode(ErrorCode::ENHANCE_YOUR_CALM), LAST_WAIT);
     }
 }
 

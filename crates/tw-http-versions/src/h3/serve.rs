@@ -29,8 +29,8 @@ use super::protocol::PROTOCOL;
 use super::stream::Http3Stream;
 use crate::lingering_close::LAST_WAIT;
 use crate::streams::{
-    Abuse, ConnectionRequests, ConnectionSettings, EndReason, IdleEnd, ReceivedHead, StreamConnection,
-    StreamProtocol, serve_connection,
+    Abuse, ConnectionRequests, ConnectionSettings, EndReason, IdleEnd, IdleStep, ReceivedHead, Shutdown,
+    Stage, StreamConnection, StreamProtocol, serve_connection,
 };
 use tw_request::client::Client;
 
@@ -80,19 +80,6 @@ async fn run(conn: Rc<Http3Connection>) {
     poll_fn(|cx| conn.quic.poll_close_sent(cx)).await;
 }
 
-/// State of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The client may begin streams.
-    Open,
-    /// A first GOAWAY was sent; begun requests are still served.
-    FirstGoaway,
-    /// The last GOAWAY was sent.
-    LastGoaway,
-    /// No request is left: the last responses arrive.
-    Closing,
-}
-
 /// A stream whose request has not arrived.
 struct PendingRequest {
     stream: StreamId,
@@ -105,7 +92,7 @@ struct PendingRequest {
 struct ConnectionState<'c> {
     conn: &'c Rc<Http3Connection>,
     requests: ConnectionRequests<'c>,
-    stage: Stage,
+    shutdown: Shutdown,
     /// Streams whose requests have not arrived, the oldest first.
     pending: Vec<PendingRequest>,
     /// Unidirectional streams of the client.
@@ -113,8 +100,6 @@ struct ConnectionState<'c> {
     /// Unidirectional streams of this end.
     control: Option<StreamId>,
     decoder: Option<StreamId>,
-    /// Time until which the connection may take to close.
-    close_deadline: Deadline,
     /// Time until which the oldest request has to arrive.
     head_deadline: Deadline,
     /// Time of the last GOAWAY.
@@ -124,6 +109,7 @@ struct ConnectionState<'c> {
 impl<'c> StreamConnection<'c> for ConnectionState<'c> {
     const PROTOCOL: &'static StreamProtocol = &PROTOCOL;
     type End = End;
+    type CloseReason = ();
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.poll_end(cx)
@@ -131,6 +117,51 @@ impl<'c> StreamConnection<'c> for ConnectionState<'c> {
 
     fn requests(&mut self) -> &mut ConnectionRequests<'c> {
         &mut self.requests
+    }
+
+    fn shutdown(&mut self) -> &mut Shutdown {
+        &mut self.shutdown
+    }
+
+    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9114 section 5.2).
+    fn announce_shutdown(&mut self) {
+        self.conn.client.debug(format_args!("http3: first GOAWAY"));
+        self.conn.frames.send_goaway();
+        let round_trips = self.conn.quic.statistics().rtt.saturating_mul(GOAWAY_ROUND_TRIPS);
+        self.last_goaway.set(round_trips.clamp(GOAWAY_WAIT_MIN, LAST_WAIT));
+    }
+
+    fn announce_close(&mut self, (): ()) {
+        self.conn.frames.settle_goaway();
+    }
+
+    fn has_streams(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn idle_step(&self) -> IdleStep {
+        match self.shutdown.stage() {
+            Stage::Open => IdleStep::Idle(self.requests.idle_timeout()),
+            // The last GOAWAY is due soon.
+            Stage::Draining => IdleStep::Wait,
+            Stage::Drained | Stage::Closing => IdleStep::Close(self.conn.settings.send_timeout),
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.conn.frames.shrink();
+        self.conn.quic.shrink();
+        self.conn.write_order.shrink();
+        self.pending.shrink_to_fit();
+    }
+
+    fn close_idle(&mut self, end: IdleEnd, cx: &mut Context<'_>) {
+        let time = match end {
+            IdleEnd::TimedOut => self.conn.settings.send_timeout,
+            IdleEnd::Evicted => LAST_WAIT,
+        };
+        self.begin_close((), time);
+        cx.waker().wake_by_ref();
     }
 
     fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
@@ -177,12 +208,11 @@ impl<'c> ConnectionState<'c> {
         Self {
             conn,
             requests: ConnectionRequests::new(&conn.client, &conn.settings),
-            stage: Stage::Open,
+            shutdown: Shutdown::new(),
             pending: Vec::new(),
             unidirectional: Vec::new(),
             control: None,
             decoder: None,
-            close_deadline: Deadline::new(),
             head_deadline: Deadline::new(),
             last_goaway: Deadline::new(),
         }
@@ -194,7 +224,7 @@ impl<'c> ConnectionState<'c> {
         conn.frames.set_driver(None);
         if conn.client.event_loop.connections.is_stopping() {
             conn.quic.close_when_silent();
-            self.send_goaway();
+            self.begin_shutdown();
         }
         if self.requests.poll_panicked(cx).is_ready() {
             return Poll::Ready(End::Panicked);
@@ -208,8 +238,8 @@ impl<'c> ConnectionState<'c> {
         if let Some(abuse) = conn.abuse() {
             return Poll::Ready(End::Broken(abuse_error(abuse)));
         }
-        if self.last_goaway.poll_elapsed(cx).is_ready() && self.stage == Stage::FirstGoaway {
-            self.stage = Stage::LastGoaway;
+        if self.last_goaway.poll_elapsed(cx).is_ready() && self.shutdown.stage() == Stage::Draining {
+            self.shutdown.set_drained();
             self.last_goaway.clear();
             conn.frames.settle_goaway();
         }
@@ -220,8 +250,8 @@ impl<'c> ConnectionState<'c> {
             return Poll::Ready(End::Broken(error));
         }
         self.check_idle(cx);
-        if self.stage == Stage::Closing {
-            let is_late = self.close_deadline.poll_elapsed(cx).is_ready();
+        if self.shutdown.is_closing() {
+            let is_late = self.shutdown.poll_close_timeout(cx).is_ready();
             if conn.poll_delivered(cx).is_ready() || is_late {
                 return Poll::Ready(End::Over);
             }
@@ -345,64 +375,13 @@ impl<'c> ConnectionState<'c> {
 
     /// Begins to answer a request.
     fn accept(&mut self, stream: Stream, head: ReceivedHead, cx: &mut Context<'_>) {
-        if self.stage == Stage::Closing {
+        if self.shutdown.is_closing() {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
         if self.requests.count_request(&PROTOCOL) {
-            self.send_goaway();
+            self.begin_shutdown();
         }
         self.requests.serve(Http3Stream::new(self.conn.clone(), stream), head, cx);
-    }
-
-    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9114 section 5.2).
-    /// Tells the client to begin no more streams. Those that are open go on.
-    fn send_goaway(&mut self) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::FirstGoaway;
-            self.requests.end_idle();
-            self.conn.client.debug(format_args!("http3: first GOAWAY"));
-            self.conn.frames.send_goaway();
-            let round_trips = self.conn.quic.statistics().rtt.saturating_mul(GOAWAY_ROUND_TRIPS);
-            self.last_goaway.set(round_trips.clamp(GOAWAY_WAIT_MIN, LAST_WAIT));
-        }
-    }
-
-    /// Makes the connection idle while no stream is open, and closes it when that has been too long.
-    fn check_idle(&mut self, cx: &mut Context<'_>) {
-        if self.stage == Stage::Closing {
-            return;
-        }
-        if !self.requests.is_empty() || !self.pending.is_empty() {
-            return self.requests.end_idle();
-        }
-        match self.stage {
-            Stage::Open => {}
-            // The last GOAWAY is due soon.
-            Stage::FirstGoaway => return,
-            Stage::LastGoaway | Stage::Closing => return self.begin_close(self.conn.settings.send_timeout),
-        }
-        if !self.requests.is_idle() {
-            self.requests.begin_idle(self.requests.idle_timeout());
-            self.conn.frames.shrink();
-            self.conn.quic.shrink();
-            self.conn.write_order.shrink();
-            self.pending.shrink_to_fit();
-        }
-        if let Poll::Ready(end) = self.requests.poll_idle_end(cx) {
-            self.begin_close(match end {
-                IdleEnd::TimedOut => self.conn.settings.send_timeout,
-                IdleEnd::Evicted => LAST_WAIT,
-            });
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// Closes the connection once its responses have arrived, or this time is over.
-    fn begin_close(&mut self, time: Duration) {
-        self.stage = Stage::Closing;
-        self.requests.end_idle();
-        self.conn.frames.settle_goaway();
-        self.close_deadline.set(time);
     }
 }
 
