@@ -5,9 +5,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tw_connect::relay::RelaySide;
 use tw_script::{CallKind, Effect};
-use tw_stream::plan::LocalFuture;
+use tw_stream::plan::{FilterEvent, FilterPiece, LocalFuture, RunningFilter, SessionFilter};
 use tw_stream::session::{SessionStatus, StreamSession};
-use tw_stream::session_filter::{FilterEvent, FilterPiece, RunningFilter, SessionFilter};
 
 use crate::call_report::Failed;
 use crate::request_call::{Progress, ScriptFunction};

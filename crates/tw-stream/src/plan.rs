@@ -3,6 +3,7 @@
 //! Built once at load by the modules' `install`; a module that is off is not in any list.
 
 mod awaited;
+mod filter;
 mod parts;
 mod steps;
 
@@ -19,9 +20,9 @@ use tw_upstream::HealthCheckParams;
 
 use crate::protocol::Stream;
 use crate::session::StreamSession;
-use crate::session_filter::SessionFilter;
 use crate::status::SessionStatus;
 
+pub use self::filter::{FilterEvent, FilterPiece, RunningFilter, SessionFilter};
 pub use self::parts::PlanParts;
 pub(crate) use self::steps::{AccessEntry, PrereadEntry, run_access, run_steps};
 pub use self::steps::{BackgroundTask, SessionStep, StepDecision};

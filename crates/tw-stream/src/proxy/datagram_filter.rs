@@ -6,8 +6,9 @@ use std::task::Context;
 use bytes::Bytes;
 use tw_connect::relay::RelaySide;
 
+use crate::plan::FilterPiece;
 use crate::session::StreamSession;
-use crate::session_filter::{FilterOutput, FilterPiece, FilterQueue, check_output};
+use crate::session_filter::{FilterOutput, FilterQueue, check_output};
 use crate::status::SessionStatus;
 
 /// Filter of the datagrams of one session.

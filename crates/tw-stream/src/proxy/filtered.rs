@@ -16,8 +16,9 @@ use tw_connect::relay::{RelayEnd, RelaySide};
 use tw_connect::upstream_connection::ReadOutcome;
 use tw_core::event_loop::Buffers;
 
+use crate::plan::FilterPiece;
 use crate::session::StreamSession;
-use crate::session_filter::{FilterOutput, FilterPiece, FilterQueue, OUTPUT_KEPT_MAX, check_output};
+use crate::session_filter::{FilterOutput, FilterQueue, OUTPUT_KEPT_MAX, check_output};
 use crate::status::SessionStatus;
 
 /// Filter of a session while it is relayed.
