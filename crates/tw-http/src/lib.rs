@@ -17,6 +17,7 @@ pub mod head;
 pub mod hop;
 pub mod host;
 pub mod known;
+mod limits;
 pub mod method;
 pub mod origin;
 pub mod priority;
@@ -33,6 +34,7 @@ pub use escape::{Escape, Unescape};
 pub use fields::{Fields, Name, Value};
 pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, PseudoFields, RequestHead};
 pub use known::Known;
+pub use limits::LIMITS;
 pub use method::{Method, Version};
 pub use origin::{
     BodyDecoder, BodyError, OriginError, OriginHead, OriginLimits, Piece, RequestWriter, ResponseFraming,
@@ -42,15 +44,3 @@ pub use priority::Priority;
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
 pub use response::{ConnectionField, EncodeContext, HeadMemo, LocationBase, ResponseHead};
 pub use tw_base::num;
-
-tw_base::limits! {
-    /// Limits of messages of HTTP/1 besides those that the configuration sets.
-    pub const LIMITS;
-
-    section "upstream response headers";
-    use origin::LIMITS;
-    use fields::LIMITS;
-
-    section "request bodies, responses and keep-alive";
-    use chunked::LIMITS;
-}
