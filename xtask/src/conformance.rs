@@ -1,5 +1,5 @@
 //! `cargo xtask conformance`: nginx's public test suite, run as a whole against Tailwater, and the table of its
-//! results.
+//! results; with `--njs`, the tests of njs for nginx, which use the library of that suite.
 //!
 //! Every file of the suite runs, several at a time, each with a time limit and a directory of its own. Files that
 //! failed run once more alone, because many measure time or read a log at once, and then with our name where they expect that of nginx.
@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tw_testkit::TempDir;
 use tw_testkit::process::Group;
 
+use self::table::Place;
 use crate::{Failure, root};
 
 /// Time for one file; the slowest ones take 40 seconds.
@@ -56,6 +57,8 @@ enum FileResult {
 /// Files to run and the program to test.
 struct Options {
     suite: Option<PathBuf>,
+    /// Tests of njs, which run in place of those of the suite.
+    njs: Option<PathBuf>,
     binary: PathBuf,
     jobs: usize,
     time_limit: Duration,
@@ -74,7 +77,8 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
         options.suite.as_deref().ok_or("--suite DIRECTORY is missing: a copy of nginx's test suite")?;
     let binary =
         fs::canonicalize(&options.binary).map_err(|e| format!("{}: {e}", options.binary.display()))?;
-    let all = all(suite)?;
+    let tests = options.njs.as_deref().unwrap_or(suite);
+    let all = all(tests)?;
     let files = if options.files.is_empty() { all.clone() } else { options.files.clone() };
     if options.write && files.len() != all.len() {
         return Err("--write is for a run of all files".to_owned());
@@ -82,10 +86,25 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let programs = TempDir::new("programs").map_err(|e| e.to_string())?;
     let program = match &options.openssl {
         Some(version) => wrapped(&programs, &binary, version)?,
+        None if options.njs.is_some() => {
+            // A script looks for the name in its arguments.
+            let link = programs.join("nginx");
+            std::os::unix::fs::symlink(&binary, &link).map_err(|e| e.to_string())?;
+            open_to_all(programs.path()).map_err(|e| e.to_string())?;
+            link
+        }
         None => binary.clone(),
     };
     let path = path_with_memcached(&programs)?;
-    let run = Run { suite, binary: &binary, program: &program, path: &path, time_limit: options.time_limit };
+    let library = fs::canonicalize(suite.join("lib")).map_err(|e| format!("{}/lib: {e}", suite.display()))?;
+    let run = Run {
+        tests,
+        library: &library,
+        binary: &binary,
+        program: &program,
+        path: &path,
+        time_limit: options.time_limit,
+    };
     let mut results = run.all(&files, options.jobs)?;
     let is_bad =
         |file_result: &FileResult| matches!(file_result, FileResult::Failed { .. } | FileResult::Late);
@@ -107,7 +126,8 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     if options.write {
         let path = root().join(DOCUMENT);
         let text = fs::read_to_string(&path).map_err(|e| format!("{DOCUMENT}: {e}"))?;
-        let text = table::put(&text, &table::text(&results))
+        let place = if options.njs.is_some() { Place::Njs } else { Place::Nginx };
+        let text = table::put(&text, place, &table::text(&results))
             .ok_or(format!("{DOCUMENT} has no place for the table"))?;
         fs::write(&path, text).map_err(|e| format!("{DOCUMENT}: {e}"))?;
     }
@@ -117,6 +137,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
 fn options(words: &[String]) -> Result<Options, Failure> {
     let mut options = Options {
         suite: None,
+        njs: None,
         binary: root().join("target/debug/tailwater"),
         jobs: thread::available_parallelism().map_or(1, usize::from) * 2,
         time_limit: TIME_LIMIT,
@@ -131,6 +152,7 @@ fn options(words: &[String]) -> Result<Options, Failure> {
             |text: &String| text.parse().ok().filter(|n| *n > 0).ok_or(format!("{text} is no number"));
         match word.as_str() {
             "--suite" => options.suite = Some(PathBuf::from(value()?)),
+            "--njs" => options.njs = Some(PathBuf::from(value()?)),
             "--binary" => options.binary = PathBuf::from(value()?),
             "--jobs" => options.jobs = number(value()?)?,
             "--timeout" => options.time_limit = Duration::from_secs(number(value()?)? as u64),
@@ -186,7 +208,10 @@ fn all(suite: &Path) -> Result<Vec<String>, Failure> {
 
 /// Settings that the runs of all files share.
 struct Run<'a> {
-    suite: &'a Path,
+    /// Directory of the files.
+    tests: &'a Path,
+    /// Directory of their library.
+    library: &'a Path,
     /// The program that is tested.
     binary: &'a Path,
     /// Program that the suite starts.
@@ -220,13 +245,13 @@ impl Run<'_> {
     }
 
     fn one(&self, file: &str) -> Result<FileResult, Failure> {
-        let text = File::open(self.suite.join(file)).map_err(|e| format!("{file}: {e}"))?;
+        let text = File::open(self.tests.join(file)).map_err(|e| format!("{file}: {e}"))?;
         self.script(text.into())
     }
 
     /// Runs a file that names the server in its checks, with our name. `None` if it does not, or does not pass.
     fn renamed(&self, file: &str) -> Result<Option<FileResult>, Failure> {
-        let text = fs::read(self.suite.join(file)).map_err(|e| format!("{file}: {e}"))?;
+        let text = fs::read(self.tests.join(file)).map_err(|e| format!("{file}: {e}"))?;
         let Some(text) = with_our_name(&String::from_utf8_lossy(&text)) else { return Ok(None) };
         let dir = TempDir::new("renamed").map_err(|e| e.to_string())?;
         let copy = dir.write(file, &text).map_err(|e| e.to_string())?;
@@ -249,7 +274,8 @@ impl Run<'_> {
         }
         let out = File::create(&output).map_err(|e| e.to_string())?;
         let mut command = Command::new("perl");
-        command.arg("-").current_dir(self.suite).env("TEST_NGINX_BINARY", self.program);
+        command.arg("-I").arg(self.library).arg("-").current_dir(self.tests);
+        command.env("TEST_NGINX_BINARY", self.program);
         command.env("TMPDIR", &tests).env("PATH", self.path);
         if rustix::process::geteuid().is_root() && env::var_os("TEST_NGINX_GLOBALS").is_none() {
             // The directories of the suite are open to their owner only.
@@ -375,7 +401,8 @@ mod tests {
         let binary = env::current_exe().unwrap();
         let path = env::var_os("PATH").unwrap();
         let time_limit = Duration::from_secs(3);
-        let run = Run { suite: suite.path(), binary: &binary, program: &binary, path: &path, time_limit };
+        let (tests, library) = (suite.path(), suite.path());
+        let run = Run { tests, library, binary: &binary, program: &binary, path: &path, time_limit };
         let results = run.all(&files, 2).unwrap();
         assert_eq!(results["good.t"], FileResult::Passed(1));
         assert_eq!(results["hangs.t"], FileResult::Late);

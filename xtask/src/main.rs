@@ -60,6 +60,7 @@ const COMMANDS: &[Command] = &[
          --jobs N          files at a time                         twice the number of processors\n\
          --timeout SECONDS longest time of a file\n\
          --openssl VERSION version of OpenSSL that the server names, for files that require one\n\
+         --njs DIRECTORY   run the tests of njs in it (nginx/t) in place of those of the suite\n\
          --write           write the table into docs/conformance.md\n\
          FILE.t            only these files",
         run: conformance::run,

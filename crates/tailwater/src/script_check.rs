@@ -119,6 +119,7 @@ fn fault(error: &LoadError, load: &Load) -> Fault {
         LoadError::MissingImport { referrer, specifier } => {
             Fault::emerg(format!("module \"{specifier}\" is not found in {referrer}"))
         }
+        LoadError::Exception { file, message, .. } if file.is_empty() => Fault::emerg(message.clone()),
         LoadError::Exception { file, line, column, message } => {
             let fault = Fault::emerg(format!("{message} in {file}:{line}"));
             let text = load.sources.iter().find(|source| source.path == *file).map(|source| &source.text[..]);

@@ -36,6 +36,19 @@ pub struct PoolKey {
     pub local: Option<SocketAddr>,
 }
 
+/// Host of connections that belong to no group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKey {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// TLS of the connections.
+    pub secured: Option<UpstreamTls>,
+    /// Proxy that they lead through: name, port, and header fields that it was shown.
+    pub proxy: Option<(String, u16, String)>,
+}
+
 /// The connections of one loop that wait.
 #[derive(Default)]
 pub struct KeepalivePool {
@@ -52,23 +65,45 @@ enum Sweeping {
 }
 
 struct IdleConnection {
-    peer: PeerId,
+    server: IdleServer,
     connection: Rc<UpstreamConnection>,
     since: Instant,
     until: Instant,
 }
 
+/// Server of an idle connection.
+#[derive(PartialEq, Eq)]
+enum IdleServer {
+    /// A server of a group.
+    Peer(PeerId),
+    Host(HostKey),
+}
+
 impl KeepalivePool {
     /// A connection to `peer`, if one waits that the server has not closed.
     pub fn take(&self, owner: &PoolKey, peer: &Peer) -> Option<Rc<UpstreamConnection>> {
+        // A group that was removed and added again may use the same peer numbers for other servers, so the address
+        // has to match, too.
+        self.take_last(owner, |waiting| {
+            waiting.server == IdleServer::Peer(peer.id()) && waiting.connection.to == *peer.addr()
+        })
+    }
+
+    /// A connection to a host, if one waits that the server has not closed.
+    pub fn take_for_host(&self, owner: &PoolKey, host: &HostKey) -> Option<Rc<UpstreamConnection>> {
+        self.take_last(owner, |waiting| matches!(&waiting.server, IdleServer::Host(its) if its == host))
+    }
+
+    /// The last one to come of those that `is_its` accepts.
+    fn take_last(
+        &self,
+        owner: &PoolKey,
+        is_its: impl Fn(&IdleConnection) -> bool,
+    ) -> Option<Rc<UpstreamConnection>> {
         let mut waiting = self.waiting.borrow_mut();
         let list = waiting.get_mut(owner)?;
         loop {
-            // A group that was removed and added again may use the same peer numbers for other servers, so the address
-            // has to match, too.
-            let is_its =
-                |waiting: &IdleConnection| waiting.peer == peer.id() && waiting.connection.to == *peer.addr();
-            let at = list.iter().rposition(is_its)?;
+            let at = list.iter().rposition(&is_its)?;
             let idle_connection = list.remove(at)?;
             // Input on an idle connection is its end, or bytes that no request asked for: it cannot be reused.
             if !idle_connection.connection.may_have_input() && idle_connection.until > tw_rt::clock::now() {
@@ -77,11 +112,32 @@ impl KeepalivePool {
         }
     }
 
-    /// Keeps a connection on which nothing is under way.
+    /// Keeps a connection to a server of a group, on which nothing is under way.
     pub(crate) fn put(
         self: &Rc<Self>,
         owner: &PoolKey,
         peer: PeerId,
+        connection: Rc<UpstreamConnection>,
+        keep: &KeepaliveSettings,
+    ) {
+        self.put_for(owner, IdleServer::Peer(peer), connection, keep);
+    }
+
+    /// Keeps a connection to a host, on which nothing is under way.
+    pub(crate) fn put_for_host(
+        self: &Rc<Self>,
+        owner: &PoolKey,
+        host: HostKey,
+        connection: Rc<UpstreamConnection>,
+        keep: &KeepaliveSettings,
+    ) {
+        self.put_for(owner, IdleServer::Host(host), connection, keep);
+    }
+
+    fn put_for(
+        self: &Rc<Self>,
+        owner: &PoolKey,
+        server: IdleServer,
         connection: Rc<UpstreamConnection>,
         keep: &KeepaliveSettings,
     ) {
@@ -102,7 +158,7 @@ impl KeepalivePool {
         if list.len() >= keep.connections {
             list.pop_front();
         }
-        list.push_back(IdleConnection { peer, connection, since: now, until: now + keep.timeout });
+        list.push_back(IdleConnection { server, connection, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
             let pool = Rc::downgrade(self);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {

@@ -18,8 +18,8 @@ use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Transport of a request.
 enum UpstreamTransport {
-    /// A connection of its own.
-    Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
+    /// A connection of its own, with its place among `worker_connections`.
+    Own(Transport, ConnectionPermit),
     /// A stream of one that others use, too.
     Stream(Rc<UpstreamStream>),
 }
@@ -75,6 +75,26 @@ impl UpstreamConnection {
         let params = OpenParams { core, to, options, timeout, header: &[], secured };
         let (transport, permit) = Self::open_transport(params).await?;
         Ok(Self::new(UpstreamTransport::Own(transport, permit), to))
+    }
+
+    /// Shakes hands with the server at the other end of a tunnel that the connection has become. One that is secured stays as it is.
+    ///
+    /// # Errors
+    /// No agreement, or none in time.
+    pub async fn secure(
+        self,
+        secured: &UpstreamTls,
+        pools: &TlsPools,
+        timeout: Duration,
+    ) -> Result<Self, AttemptFailure> {
+        let UpstreamTransport::Own(Transport::Plain(socket), permit) = self.transport else {
+            return Ok(self);
+        };
+        let mut deadline = Deadline::new();
+        deadline.set(timeout);
+        let stream = secured.handshake(socket, &self.to, &mut deadline, pools).await;
+        let stream = stream.map_err(|failure| failure.at(AttemptStage::Handshaking))?;
+        Ok(Self::new(UpstreamTransport::Own(Transport::Tls(Box::new(stream)), permit), &self.to))
     }
 
     /// Gives back the timers of its reads and writes: a tunnel has its own.

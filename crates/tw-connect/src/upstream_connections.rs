@@ -7,7 +7,7 @@ use tw_core::event_loop::{Eviction, LoopCore};
 use tw_upstream::{PeerId, Rng};
 
 use crate::h2_pool::H2Pool;
-use crate::keepalive_pool::{KeepalivePool, KeepaliveSettings, PoolKey};
+use crate::keepalive_pool::{HostKey, KeepalivePool, KeepaliveSettings, PoolKey};
 use crate::upstream_connection::UpstreamConnection;
 
 /// Connections to upstream servers on one loop, and the choice among servers.
@@ -42,6 +42,17 @@ impl UpstreamConnections {
         settings: &KeepaliveSettings,
     ) {
         self.idle.put(owner, peer, connection, settings);
+    }
+
+    /// Keeps a connection on which nothing is under way, for another request to the host.
+    pub fn keep_for_host(
+        &self,
+        owner: &PoolKey,
+        host: HostKey,
+        connection: Rc<UpstreamConnection>,
+        settings: &KeepaliveSettings,
+    ) {
+        self.idle.put_for_host(owner, host, connection, settings);
     }
 
     /// Closes the oldest idle connection, if there is one.

@@ -59,7 +59,6 @@ impl BlockScripts {
         Ok(Self { common, part, fetch })
     }
 
-    // DIFF(nginx): a function without modules is a mistake of the configuration, not one of each request.
     /// The function that a directive of the block names.
     pub(crate) fn own_function(
         &self,
@@ -68,7 +67,7 @@ impl BlockScripts {
     ) -> Result<Option<Arc<str>>, ConfError> {
         match (word, &self.part) {
             (Some(word), None) => Err(ConfError::new(format!(
-                "no \"js_import\" directives found for \"{directive}\" \"{word}\" in the current scope"
+                "no imports defined for \"{directive}\" \"{word}\", use js_import directive"
             ))
             .at(word.span)),
             (word, _) => Ok(word.map(|word| word.lossy().into())),

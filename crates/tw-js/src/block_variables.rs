@@ -9,7 +9,7 @@ use tw_core::vars::{Computed, SlotKind, Value};
 
 use crate::raw::{RawSet, RawVar};
 use crate::script_session::ScriptSession;
-use crate::script_variables::ScriptVariable;
+use crate::script_variables::{ChangeableVariables, ScriptVariable};
 
 /// Defines a variable of `js_set`.
 pub(crate) fn define_script_variable<P: Protocol<Session: ScriptSession>>(
@@ -25,7 +25,10 @@ pub(crate) fn define_script_variable<P: Protocol<Session: ScriptSession>>(
 }
 
 /// Defines a variable of `js_var`: its value until a script sets another one.
-pub(crate) fn define_variable<P: Protocol>(var: &RawVar, cx: &mut Resolve<'_, P>) -> Result<(), ConfError> {
+pub(crate) fn define_variable<P: Protocol<Session: ScriptSession>>(
+    var: &RawVar,
+    cx: &mut Resolve<'_, P>,
+) -> Result<(), ConfError> {
     let template = var.value.as_ref().map(|value| cx.template(value)).transpose()?;
     let computed: Computed<P::Session> = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
         if let Some(template) = &template {
@@ -34,5 +37,11 @@ pub(crate) fn define_variable<P: Protocol>(var: &RawVar, cx: &mut Resolve<'_, P>
         Value::Found
     });
     cx.vars.compute(&var.variable, SlotKind::Computed(computed), var.span)?;
+    let names = cx.keep(P::Session::VARIABLES, |_| false, ChangeableVariables::default);
+    let mut names = names.0.lock();
+    let name = var.variable.to_ascii_lowercase();
+    if !names.contains(&name) {
+        names.push(name);
+    }
     Ok(())
 }

@@ -7,6 +7,14 @@ use tw_script::{ByteBuf, Exception, LoadError, LogLevel, Outcome};
 use crate::counters::Counters;
 use crate::script_call::{CallFailure, ScriptCall};
 
+tw_base::limits! {
+    /// Limits of this file.
+    pub(crate) const LIMITS;
+
+    /// Lines of the stack of an exception in the error log.
+    const STACK_LINES_MAX: usize = 8, count, "those of the outermost functions are left out";
+}
+
 /// Failure that was logged. The request is answered with this status, unless its response has begun; a session ends with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
@@ -27,7 +35,8 @@ pub(crate) fn outcome<S: Session>(
             if !exception.limit.is_empty() {
                 counters.limits.add(1);
             }
-            r.log(Level::Error, format_args!("js exception: {}", ExceptionText(&exception)));
+            let what = if exception.is_rejection { "unhandled rejection" } else { "exception" };
+            r.log(Level::Error, format_args!("js {what}: {}", ExceptionText(&exception)));
             Err(Failed { status: 500 })
         }
         Outcome::NotStarted(reason) => {
@@ -93,13 +102,24 @@ struct ExceptionText<'a>(&'a Exception);
 
 impl std::fmt::Display for ExceptionText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Exception { message, function, file, line, .. } = self.0;
+        let Exception { message, stack, .. } = self.0;
         write!(f, "{}", Text(message.as_bytes()))?;
-        if !file.is_empty() {
-            let function = if function.is_empty() { "<anonymous>" } else { function };
-            write!(f, " at {} ({}:{line})", Text(function.as_bytes()), Text(file.as_bytes()))?;
+        for line in stack.lines().take(STACK_LINES_MAX) {
+            write!(f, " {}", Text(without_column(line.trim()).as_bytes()))?;
+            if line.ends_with(')') {
+                f.write_str(")")?;
+            }
         }
         Ok(())
+    }
+}
+
+/// A line of a stack, `at function (file:line:column)`, up to the number of the line.
+fn without_column(line: &str) -> &str {
+    let line = line.strip_suffix(')').unwrap_or(line);
+    match line.rsplit_once(':') {
+        Some((rest, column)) if column.parse::<u32>().is_ok() && rest.contains(':') => rest,
+        _ => line,
     }
 }
 
@@ -116,6 +136,9 @@ impl std::fmt::Display for LoadErrorText<'_> {
                     Text(specifier.as_bytes()),
                     Text(referrer.as_bytes())
                 )
+            }
+            LoadError::Exception { file, message, .. } if file.is_empty() => {
+                write!(f, "{}", Text(message.as_bytes()))
             }
             LoadError::Exception { file, line, column, message } => {
                 write!(f, "{} in {}:{line}:{column}", Text(message.as_bytes()), Text(file.as_bytes()))

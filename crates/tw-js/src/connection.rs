@@ -118,6 +118,11 @@ impl CallState {
         }
     }
 
+    /// Returns true if a message has arrived that was not taken.
+    pub(crate) fn has_message(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
     /// The next message.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<CallMessage> {
         match self.queue.borrow_mut().pop_front() {

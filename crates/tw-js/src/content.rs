@@ -1,7 +1,7 @@
 //! `js_content`: a function answers. Content phase.
 //!
 //! ```text
-//! body of the request ─► call ─┬─ r.return() ───────────► response, once the call has ended
+//! body of the request ─► call ─┬─ r.return() ───────────► response; a call that goes on does so behind it
 //!                              ├─ r.sendHeader() ───────► head; pieces of r.send() are pulled, until r.finish()
 //!                              └─ r.internalRedirect() ─► another location, once the call has ended
 //! ```
@@ -18,6 +18,7 @@ use tw_request::request::Request;
 use tw_request::request_body;
 use tw_script::{ByteBuf, CallKind, Effect};
 
+use crate::after_response;
 use crate::request_call::{Failed, Progress, RequestCall, ScriptFunction};
 use crate::snapshot;
 
@@ -59,7 +60,22 @@ impl ContentHandler {
         let mut call = RequestCall::start(r, &self.0, CallKind::Content, snapshot).await?;
         let mut response = None;
         loop {
-            match call.next(r).await? {
+            let has_answered = matches!(response, Some(Outcome::Respond(_))) && !r.is_subrequest();
+            if has_answered
+                && !call.is_ready()
+                && let Some(outcome) = response.take()
+            {
+                // A client does not wait for work that follows its response.
+                after_response::continue_later(r, call);
+                return Ok(outcome);
+            }
+            let progress = match call.step(r).await {
+                // The exception was logged, and the response that the function has made stands, as in njs, which sends it at once.
+                Err(_) if response.is_some() && call.has_thrown() => Some(Progress::Done(None)),
+                progress => progress?,
+            };
+            let Some(progress) = progress else { continue };
+            match progress {
                 Progress::Effect(Effect::Return { status, text }) if response.is_none() => {
                     response = Some(returned(r, status, text));
                 }

@@ -1,16 +1,20 @@
 //! Directives `js_fetch_*` of one block.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_connect::ConnectingProtocol;
+use tw_connect::keepalive_pool::{KeepaliveSettings, PoolKey};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
 use tw_core::load::Resolve;
+use tw_proxy::host_request::HostKeepalive;
 use tw_server::http::acme::system_bundle;
 
 use crate::operations::fetch::FetchSettings;
+use crate::operations::fetch_proxy::{self, FetchProxy};
 use crate::raw::RawFetch;
 
 /// Directives of one block, with those of the blocks around it.
@@ -24,11 +28,13 @@ pub(crate) struct FetchDirectives {
     trusted_certificate: Option<Word>,
     protocols: Option<Vec<Word>>,
     ciphers: Option<Word>,
+    proxy: Option<Word>,
+    keepalive: KeepaliveSettings,
 }
 
 impl FetchDirectives {
     /// Resolves the directives of a block; `None` if it has the same as the enclosing one.
-    pub(crate) fn resolve(raw: RawFetch, outer: Option<&Self>) -> Option<Self> {
+    pub(crate) fn resolve(mut raw: RawFetch, outer: Option<&Self>) -> Option<Self> {
         let is_written = raw.timeout.is_set()
             || raw.buffer_size.is_set()
             || raw.response_max.is_set()
@@ -36,11 +42,17 @@ impl FetchDirectives {
             || raw.verify_depth.is_set()
             || raw.trusted_certificate.is_set()
             || raw.protocols.is_set()
-            || raw.ciphers.is_set();
+            || raw.ciphers.is_set()
+            || raw.proxy.is_set()
+            || raw.keepalive.is_set()
+            || raw.keepalive_requests.is_set()
+            || raw.keepalive_time.is_set()
+            || raw.keepalive_timeout.is_set();
         if !is_written && outer.is_some() {
             return None;
         }
         let of = |own: Option<Word>, outer: Option<&Option<Word>>| own.or_else(|| outer.cloned().flatten());
+        let keepalive = keepalive(&mut raw, outer.map_or(KeepaliveSettings::NONE, |outer| outer.keepalive));
         let protocols = raw.protocols.take();
         Some(Self {
             timeout: raw.timeout.or(outer.map(|outer| outer.timeout), Duration::from_secs(60)),
@@ -54,6 +66,8 @@ impl FetchDirectives {
             ),
             protocols: protocols.or_else(|| outer.and_then(|outer| outer.protocols.clone())),
             ciphers: of(raw.ciphers.take(), outer.map(|outer| &outer.ciphers)),
+            proxy: of(raw.proxy.take(), outer.map(|outer| &outer.proxy)),
+            keepalive,
         })
     }
 
@@ -80,7 +94,34 @@ impl FetchDirectives {
             verified: Arc::new(verified),
             unverified: Arc::new(self.tls(None, cx)?),
             verifies: self.verifies,
+            proxy: self.proxy(cx)?,
+            keepalive: self.kept_connections(),
         }))
+    }
+
+    /// Reads the URL of the proxy.
+    fn proxy<P: ConnectingProtocol>(&self, cx: &mut Resolve<'_, P>) -> Result<FetchProxy, ConfError> {
+        let Some(word) = &self.proxy else { return Ok(FetchProxy::Fixed(None)) };
+        let url = cx.template(word)?;
+        match url.constant() {
+            None => Ok(FetchProxy::Computed(Arc::new(url))),
+            Some(url) => {
+                let parsed = fetch_proxy::parse(url);
+                let invalid = |why| ConfError::new(format!("invalid proxy URL: {word}: {why}")).at(word.span);
+                parsed.map(FetchProxy::Fixed).map_err(invalid)
+            }
+        }
+    }
+
+    /// The connections that requests by these directives share.
+    fn kept_connections(&self) -> Option<HostKeepalive> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        if self.keepalive.connections == 0 {
+            return None;
+        }
+        let location = NUMBER.fetch_add(1, Relaxed);
+        let owner = PoolKey { group: "js_fetch".into(), location, secured: None, local: None };
+        Some(HostKeepalive { owner, settings: self.keepalive })
     }
 
     /// TLS that verifies servers by the authorities in a file, or does not verify them.
@@ -108,5 +149,18 @@ impl FetchDirectives {
         let mut tls = TlsSettings::resolve(raw, None, cx)?;
         tls.enable("js_fetch_", TlsProtocol::Any, cx)?;
         Ok(tls)
+    }
+}
+
+/// Settings of kept connections: those of the block, and of the enclosing one where it has none.
+fn keepalive(raw: &mut RawFetch, outer: KeepaliveSettings) -> KeepaliveSettings {
+    let count = std::mem::take(&mut raw.keepalive).take();
+    let connections = count.map_or(outer.connections, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    KeepaliveSettings {
+        connections,
+        requests: std::mem::take(&mut raw.keepalive_requests).or(None, outer.requests),
+        time: std::mem::take(&mut raw.keepalive_time).or(None, outer.time),
+        timeout: std::mem::take(&mut raw.keepalive_timeout).or(None, outer.timeout),
+        ..outer
     }
 }

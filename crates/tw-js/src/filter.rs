@@ -23,6 +23,8 @@ pub(crate) struct ResponseFilter {
 struct FilteredBody {
     /// `None` if it could not be started, which was logged.
     call: Option<RequestCall>,
+    /// Set if the last bytes of the body come with the mark of the end. As in nginx, a body of an upstream server ends with an empty piece.
+    ends_with_bytes: bool,
     function: ScriptFunction,
     kind: CallKind,
     body: Body,
@@ -66,6 +68,8 @@ impl ResponseStep for ResponseFilter {
             r.response.content_length = None;
             Ok(Body::Pull(Box::new(FilteredBody {
                 call: None,
+                ends_with_bytes: r.upstream.attempts.is_empty()
+                    && matches!(body, Body::Empty | Body::Bytes(_) | Body::File(_)),
                 function: function.clone(),
                 kind: *kind,
                 body,
@@ -123,7 +127,7 @@ impl FilteredBody {
             if piece.as_ref().is_some_and(Bytes::is_empty) {
                 return Ok(piece);
             }
-            let is_last = piece.is_none() || self.body.is_empty();
+            let is_last = piece.is_none() || self.ends_with_bytes && self.body.is_empty();
             let data = piece.unwrap_or_default();
             self.filter(r, &data, is_last).await.map_err(|_| io::Error::other(AlreadyLogged))?;
             if is_last {

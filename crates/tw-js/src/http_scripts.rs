@@ -14,6 +14,7 @@ use tw_request::protocol::Resolve;
 use tw_script::CallKind;
 
 use crate::access::AccessHandler;
+use crate::after_response::AfterResponse;
 use crate::block_scripts::BlockScripts;
 use crate::content::ContentHandler;
 use crate::counters;
@@ -86,6 +87,7 @@ impl Settings<Http> for HttpScripts {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let Some(part) = &self.block.part else { return };
         plan.parts.put(part.clone());
+        plan.add_log_step(AfterResponse);
         if !self.periodics.0.is_empty() {
             plan.parts.put(self.periodics.clone());
         }

@@ -36,7 +36,7 @@ impl ScriptSession for Request {
     }
 
     fn refusal(message: String) -> OperationError {
-        OperationError::Error(message)
+        OperationError::Type(message)
     }
 
     fn call_for_value<'a>(
@@ -62,6 +62,11 @@ impl ScriptSession for Request {
             self.extensions.put(own.clone());
             own
         })
+    }
+
+    fn set_id(&mut self, id: [u8; 16]) -> bool {
+        self.context.id.set(Some(id));
+        true
     }
 
     fn http(&self) -> Option<Rc<Loop>> {

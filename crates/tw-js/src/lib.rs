@@ -3,7 +3,7 @@
 //! ```text
 //! raw, common, block_scripts       directives, modules and their sources
 //! http_scripts, stream_scripts     modules of http and stream
-//! content, access, filter, session_phase, session_filter, script_variable      places in which a function is called
+//! content, access, filter, session_phase, session_filter, script_variable, after_response      places in which a function is called
 //! request_call, session_call       one call for a request or session: operations are answered, effects applied
 //! script_call      one call: sent, sent again if its process ends before it begins
 //! connection, loop_scripts, process_links                      sockets to script processes
@@ -12,6 +12,7 @@
 //! by the master; the loop waits for neither.
 
 mod access;
+mod after_response;
 mod block_scripts;
 mod block_variables;
 mod call_report;

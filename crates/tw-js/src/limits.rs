@@ -6,6 +6,7 @@ tw_base::limits! {
 
     use tw_script::LIMITS;
     use tw_script_files::LIMITS;
+    use crate::call_report::LIMITS;
     use crate::connection::LIMITS;
     use crate::dictionary::LIMITS;
     use crate::loop_scripts::LIMITS;
@@ -15,6 +16,7 @@ tw_base::limits! {
     use crate::script_set::LIMITS;
     use crate::silence::LIMITS;
     use crate::operations::fetch::LIMITS;
+    use crate::operations::fetch_url::LIMITS;
     use crate::operations::request_body::LIMITS;
     use crate::operations::subrequest::LIMITS;
 }

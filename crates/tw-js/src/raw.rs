@@ -60,6 +60,11 @@ pub(crate) struct RawFetch {
     pub(crate) trusted_certificate: Setting<Word>,
     pub(crate) protocols: Setting<Vec<Word>>,
     pub(crate) ciphers: Setting<Word>,
+    pub(crate) proxy: Setting<Word>,
+    pub(crate) keepalive: Setting<u64>,
+    pub(crate) keepalive_requests: Setting<u64>,
+    pub(crate) keepalive_time: Setting<Duration>,
+    pub(crate) keepalive_timeout: Setting<Duration>,
 }
 
 /// `js_import`
@@ -250,6 +255,30 @@ pub(crate) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("0.7.0 of njs")
         .doc("Ciphers for servers of ngx.fetch(), with the names of OpenSSL.")
         .set(|raw, node, _| raw.fetch.ciphers.set_once(node, node.arg(0)?.clone())),
+    record::new("js_fetch_proxy", "url", ALL, Args::exact(1))
+        .since("0.9.4 of njs")
+        .doc("Forward proxy of requests of ngx.fetch(), http://user:password@host:port; an empty value is none.")
+        .set(|raw, node, _| raw.fetch.proxy.set_once(node, node.arg(0)?.clone())),
+    record::number("js_fetch_keepalive", ALL)
+        .default("0")
+        .since("0.9.2 of njs")
+        .doc("Connections of ngx.fetch() that each worker keeps for later requests.")
+        .set(|raw, node, _| raw.fetch.keepalive.set_with(node, |node| node.number())),
+    record::number("js_fetch_keepalive_requests", ALL)
+        .default("1000")
+        .since("0.9.2 of njs")
+        .doc("Requests on one connection of ngx.fetch().")
+        .set(|raw, node, _| raw.fetch.keepalive_requests.set_with(node, |node| node.number())),
+    record::time("js_fetch_keepalive_time", ALL)
+        .default("1h")
+        .since("0.9.2 of njs")
+        .doc("Age after which a connection of ngx.fetch() is not kept any more.")
+        .set(|raw, node, _| raw.fetch.keepalive_time.set_msec(node)),
+    record::time("js_fetch_keepalive_timeout", ALL)
+        .default("60s")
+        .since("0.9.2 of njs")
+        .doc("Time for which an idle connection of ngx.fetch() is kept.")
+        .set(|raw, node, _| raw.fetch.keepalive_timeout.set_msec(node)),
     record::new("js_content", "function", REQUESTS, Args::exact(1))
         .since("0.2.0 of njs")
         .doc("A function answers.")

@@ -41,6 +41,9 @@ tw_base::limits! {
     pub(crate) const RUNNING_MAX: usize = 64, count, "the promise of the next one is rejected";
 }
 
+/// Name of functions of `njs.on('exit')` in the error log.
+const EXIT_HOOK: &str = "njs.on('exit')";
+
 /// Next thing that a call says to its caller.
 #[derive(Debug)]
 pub(crate) enum Progress {
@@ -70,6 +73,8 @@ pub(crate) struct RequestCall {
     files: CallFiles,
     counters: Arc<Counters>,
     fetch: Arc<FetchSettings>,
+    /// Set if it has ended with an exception of the script's own.
+    has_thrown: bool,
 }
 
 /// Source of the next step of a call.
@@ -102,36 +107,52 @@ impl RequestCall {
             files: CallFiles::new(set),
             counters: counters.clone(),
             fetch: fetch.clone(),
+            has_thrown: false,
         })
+    }
+
+    /// Returns true if the call has ended with an exception of the script's own, and not because of a limit.
+    pub(crate) fn has_thrown(&self) -> bool {
+        self.has_thrown
+    }
+
+    /// Returns true if a message of the script process is there.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.call.is_ready()
     }
 
     /// Waits for the next effect or the end, and answers operations meanwhile. A dropped future loses nothing.
     pub(crate) async fn next(&mut self, r: &mut Request) -> Result<Progress, Failed> {
         loop {
-            let ready = self.ready().await;
-            let step = match ready {
-                Ready::Answer(token, answer) => {
-                    self.subrequests.settle(r);
-                    self.call.reply(token, answer);
-                    continue;
-                }
-                Ready::Step(step) => step,
-            };
-            let name = self.call.function().to_owned();
-            match step.map_err(|failure| fail(r, &name, &self.counters, &failure))? {
-                CallStep::Operation(token, operation) => self.operate(r, token, operation).await,
-                CallStep::Effect(effect) => {
-                    if let Some(effect) = self.apply(r, effect) {
-                        return Ok(Progress::Effect(effect));
-                    }
-                }
-                CallStep::Handled => return Ok(Progress::Handled),
-                CallStep::Done(outcome) => {
-                    // The call may have moved to another process.
-                    RequestScripts::of(r).keep(self.call.contexts());
-                    self.subrequests.end(r);
-                    return self.outcome(r, outcome);
-                }
+            if let Some(progress) = self.step(r).await? {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// Waits for one message, or for an operation that runs beside the script; `None` if it is no matter of the caller.
+    pub(crate) async fn step(&mut self, r: &mut Request) -> Result<Option<Progress>, Failed> {
+        let step = match self.ready().await {
+            Ready::Answer(token, answer) => {
+                self.subrequests.settle(r);
+                self.call.reply(token, answer);
+                return Ok(None);
+            }
+            Ready::Step(step) => step,
+        };
+        let name = self.call.function().to_owned();
+        match step.map_err(|failure| fail(r, &name, &self.counters, &failure))? {
+            CallStep::Operation(token, operation) => {
+                self.operate(r, token, operation).await?;
+                Ok(None)
+            }
+            CallStep::Effect(effect) => Ok(self.apply(r, effect).map(Progress::Effect)),
+            CallStep::Handled => Ok(Some(Progress::Handled)),
+            CallStep::Done(outcome) => {
+                // The call may have moved to another process.
+                RequestScripts::of(r).keep(self.call.contexts());
+                self.subrequests.end(r);
+                self.outcome(r, outcome).map(Some)
             }
         }
     }
@@ -166,7 +187,14 @@ impl RequestCall {
     }
 
     /// Answers an operation, or begins it.
-    async fn operate(&mut self, r: &mut Request, token: Token, operation: Operation) {
+    async fn operate(
+        &mut self,
+        r: &mut Request,
+        token: Token,
+        operation: Operation,
+    ) -> Result<(), Failed> {
+        // A client or a disk that fails is no matter of the script.
+        let failed = |status| Failed { status };
         let answer = match operation {
             Operation::Variable { subject: Subject::Main, name } => variable::read(r, &name),
             Operation::VariableValue { variable, value, subject: Subject::Main, name } => {
@@ -182,13 +210,14 @@ impl RequestCall {
             Operation::SetVariable { .. } => {
                 Err(OperationError::Type("variables of a finished subrequest cannot be set".to_owned()))
             }
+            Operation::VariableNames => variable::names(r),
             Operation::ResponseHead => Ok(Reply::ResponseHead(snapshot::response_head(r, 0))),
-            Operation::RequestBody => request_body::loaded(r),
-            Operation::ReadRequestBody => request_body::read(r).await,
+            Operation::RequestBody => request_body::loaded(r).await.map_err(failed)?,
+            Operation::ReadRequestBody => request_body::read(r).await.map_err(failed)?,
             Operation::Subrequest { uri, args, method, body, is_detached } => {
                 let order = Order { uri, args, method, body, is_detached };
                 match self.subrequests.begin(r, token, order) {
-                    Ok(None) => return,
+                    Ok(None) => return Ok(()),
                     Ok(Some(reply)) => Ok(reply),
                     Err(error) => Err(error),
                 }
@@ -198,14 +227,21 @@ impl RequestCall {
             Operation::Fetch(request) => {
                 let event_loop = r.client().event_loop.clone();
                 let resolving = r.plan().core.resolving.clone();
-                match fetch::begin(event_loop, resolving, &self.fetch, *request) {
-                    Ok(running) => return self.running.push((token, running)),
+                match fetch::begin(r, event_loop, resolving, &self.fetch, *request) {
+                    Ok(running) => {
+                        self.running.push((token, running));
+                        return Ok(());
+                    }
                     Err(error) => Err(error),
                 }
             }
-            Operation::File(command) => return self.running.push((token, self.files.begin(command))),
+            Operation::File(command) => {
+                self.running.push((token, self.files.begin(command)));
+                return Ok(());
+            }
         };
         self.call.reply(token, answer);
+        Ok(())
     }
 
     /// Applies an effect that every kind of call may have; returns the others.
@@ -213,6 +249,15 @@ impl RequestCall {
         match effect {
             Effect::Log { level, message } => {
                 call_report::log(r, level, &message);
+                None
+            }
+            Effect::ExitHook => {
+                RequestScripts::of(r).add_exit_hook(&ScriptFunction {
+                    set: self.call.set().clone(),
+                    name: EXIT_HOOK.into(),
+                    counters: self.counters.clone(),
+                    fetch: self.fetch.clone(),
+                });
                 None
             }
             Effect::SetStatus { status } => {
@@ -236,7 +281,8 @@ impl RequestCall {
         }
     }
 
-    fn outcome(&self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
+    fn outcome(&mut self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
+        self.has_thrown = matches!(&outcome, Outcome::Exception(exception) if exception.limit.is_empty());
         call_report::outcome(r, &self.call, &self.counters, outcome).map(Progress::Done)
     }
 }

@@ -146,6 +146,11 @@ impl ScriptCall {
         &self.order.function
     }
 
+    /// Returns true if the next step is there.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.has_message()
+    }
+
     /// Waits for the next step. A dropped future loses none.
     ///
     /// # Errors

@@ -40,6 +40,11 @@ pub(crate) trait ScriptSession: Session {
     /// Number of the loop.
     fn loop_index(&self) -> usize;
 
+    /// Gives it another ID. Returns false if it has none.
+    fn set_id(&mut self, _: [u8; 16]) -> bool {
+        false
+    }
+
     /// Contexts of calls that are none of a request of http.
     fn held_contexts(&mut self) -> Rc<HeldContexts>;
 

@@ -18,6 +18,10 @@ thread_local! {
 #[derive(Default)]
 pub(crate) struct ScriptVariables(pub(crate) FatalMutex<HashMap<Arc<str>, ScriptVariable>>);
 
+/// Names of the variables of `js_var` of a configuration, in their order; a shared object with the name of [`ScriptSession::VARIABLES`].
+#[derive(Default)]
+pub(crate) struct ChangeableVariables(pub(crate) FatalMutex<Vec<String>>);
+
 /// A variable of `js_set`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScriptVariable {

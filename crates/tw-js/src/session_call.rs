@@ -111,6 +111,7 @@ impl SessionCall {
                 variable::store_and_read(s, variable, value, &name)
             }
             Operation::SetVariable { subject: Subject::Main, name, value } => variable::set(s, &name, &value),
+            Operation::VariableNames => variable::names(s),
             Operation::Dictionary { name, command } => dictionary::run(self.call.set(), &name, command),
             Operation::Fetch(_) | Operation::File(_) if self.running.len() >= RUNNING_MAX => Err(too_many()),
             Operation::Fetch(request) => match self.begin_fetch(s, *request) {
@@ -137,6 +138,6 @@ impl SessionCall {
         request: FetchRequest,
     ) -> Result<LocalFuture<'static, Answer>, OperationError> {
         let http = s.http().ok_or_else(|| OperationError::Error("the loop ends".to_owned()))?;
-        fetch::begin(http, s.resolving(), &self.fetch, request)
+        fetch::begin(s, http, s.resolving(), &self.fetch, request)
     }
 }

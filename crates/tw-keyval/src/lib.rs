@@ -5,6 +5,7 @@
 
 mod pairs;
 mod state;
+mod variables;
 mod zone;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use tw_module_support::zone::{self as shared_zone, ZoneParameter};
 
 pub use self::pairs::{ChangeError, Pair, PairChange};
 use self::pairs::{KeyKind, Pairs};
+pub use self::variables::{KEYVAL_VARIABLES, KeyvalVariables};
 pub use self::zone::{KeyvalZone, unix_ms};
 use self::zone::{SharedPairs, StateFile};
 
@@ -226,6 +228,8 @@ impl RawVariable {
             return Err(shared_zone::undeclared(&self.zone, self.span));
         };
         let key = cx.template(&self.key)?;
+        let variables = cx.keep(KEYVAL_VARIABLES, |_| false, KeyvalVariables::<P::Session>::default);
+        variables.add(&self.variable.lossy(), key.clone(), zone.clone());
         let pairs = zone.pairs.clone();
         let look_up = move |s: &P::Session, out: &mut Vec<u8>| {
             let mut text = s.scratch().take();

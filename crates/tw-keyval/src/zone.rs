@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -52,6 +52,8 @@ pub(crate) struct StateFile {
     path: CString,
     /// Locked while the file is written.
     writing: Mutex<()>,
+    /// Set if a task is about to write the file.
+    is_due: AtomicBool,
 }
 
 impl SharedPairs {
@@ -88,6 +90,30 @@ impl KeyvalZone {
     /// Carries out all changes or none. The file is not written yet.
     pub fn change(&self, changes: &[(Arc<[u8]>, PairChange)]) -> Result<(), ChangeError> {
         self.pairs.update(|pairs| pairs.change(changes, unix_ms()))
+    }
+
+    /// Adds a pair, or replaces its value. The file is not written yet.
+    ///
+    /// # Errors
+    /// The zone has no room for it, or it has no such keys.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ChangeError> {
+        let (key, value) = (Arc::<[u8]>::from(key), Arc::<[u8]>::from(value));
+        let expires = self.expiry(None);
+        self.pairs.update(|pairs| {
+            let added = PairChange::Add(Pair { value: value.clone(), expires });
+            match pairs.change(&[(key.clone(), added)], unix_ms()) {
+                Err(ChangeError::KeyExists) => {
+                    let changed = PairChange::Change { value: Some(value), expires };
+                    pairs.change(&[(key, changed)], unix_ms())
+                }
+                done => done,
+            }
+        })
+    }
+
+    /// Returns true if the caller has to have the file written by [`save`](Self::save): there is one, and no task is about to write it.
+    pub fn begin_save(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| !state.is_due.swap(true, Relaxed))
     }
 
     /// Removes all pairs. Frees their memory, so it may take longer than a turn.
@@ -138,6 +164,8 @@ impl KeyvalZone {
     pub async fn save(self: &Arc<Self>, disk: &Disk) -> Result<(), DiskError> {
         let Some(state) = &self.state else { return Ok(()) };
         let _writing = state.writing.lock().await;
+        // A change from here on needs another write.
+        state.is_due.store(false, Relaxed);
         let mut account = Account::new(JobClass::Fill, JobSource::of(state.path.to_bytes()));
         let zone = self.clone();
         let text = disk.pool().run(&mut account, move || zone.text(state::write_member)).await?;
@@ -184,7 +212,12 @@ impl StateFile {
         cx: &mut Resolve<'_, P>,
     ) -> Result<Arc<Self>, ConfError> {
         let path = cx.full_path_c(&word.bytes);
-        let make = || Self { zone: zone.into(), path: path.clone(), writing: Mutex::new(()) };
+        let make = || Self {
+            zone: zone.into(),
+            path: path.clone(),
+            writing: Mutex::new(()),
+            is_due: AtomicBool::new(false),
+        };
         let file = cx.keep(path.to_bytes(), |state_file: &Self| *state_file.zone == *zone, make);
         if *file.zone != *zone {
             let other = Text(&file.zone);

@@ -10,7 +10,8 @@
 //! client ◄── flowing_body: pulled, or read_ahead of a slow client ◄── response_body ◄──┘
 //! ```
 //! Each stage consumes the one before it, and the last one ends the `Exchange`.
-//! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
+//! Apart from requests, `health` checks peers, `resolve` looks up the addresses of names, and `own_request` and `host_request` send
+//! requests of the server's own.
 //!
 //! A `Codec` turns bytes into events and does no I/O: HTTP/1, HTTP/2, FastCGI, memcached (uwsgi and SCGI respond in HTTP/1). The
 //! request is built anew, field by field. The response is pulled; if the client is slow, the proxy reads on into a `ResponseBuffer`, in
@@ -24,6 +25,7 @@ mod early_hints;
 mod exchange;
 mod flowing_body;
 pub mod health;
+pub mod host_request;
 pub mod names;
 pub mod ocsp_client;
 pub mod own_request;

@@ -17,7 +17,7 @@ use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
 use tw_connect::{queue, upstream_names};
 use tw_http::Method;
-use tw_net::{Addr, ConnectOptions};
+use tw_net::ConnectOptions;
 use tw_upstream::{BalanceKey, Lease, PeerOutcome};
 
 use super::codec::http1::Http1Codec;
@@ -28,6 +28,7 @@ use tw_request::event_loop::Loop;
 use tw_request::upstream_response::UpstreamResponse;
 
 /// Request, and limits of its response.
+#[derive(Clone)]
 pub struct OwnRequest {
     /// Head, in lines.
     pub head: Bytes,
@@ -175,60 +176,6 @@ impl OwnServer {
             local: None,
         }
     }
-}
-
-/// Host of one request.
-pub struct HostTarget {
-    /// Name or address.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// TLS of the connection.
-    pub secured: Option<UpstreamTls>,
-    /// Method of the request.
-    pub method: Method,
-    /// Bytes of the head of the response.
-    pub head_max: usize,
-}
-
-/// Sends a request on a connection of its own, to the first address of its host that takes one.
-///
-/// # Errors
-/// No address, no connection, or no response, in words of the log.
-pub async fn send_to_host(
-    event_loop: &Rc<Loop>,
-    resolving: &Resolving,
-    target: &HostTarget,
-    request: OwnRequest,
-) -> Result<OwnResponse, String> {
-    let total = request.total;
-    let sent = async {
-        let pool = event_loop.generation().disks.default_disk().pool().clone();
-        let (service, timeout) = resolving.service(true, &pool).await;
-        let name = target.host.as_bytes();
-        let addresses = service.addresses(name, timeout).await;
-        let addresses = addresses.map_err(|error| tw_dns::ResolveFailure { name, error }.to_string())?;
-        let mut failed = "the host has no address".to_owned();
-        for ip in addresses.iter() {
-            let to = Addr::Inet((ip, target.port).into());
-            let secured = target
-                .secured
-                .as_ref()
-                .map(|secured| (secured, TlsPools::of(&event_loop.generation().disks)));
-            let options = ConnectOptions::default();
-            match UpstreamConnection::open(event_loop, &to, &options, request.timeout, secured).await {
-                Err(failure) => failed = failure.to_string(),
-                Ok(connection) => {
-                    let mut codec = Http1Codec::new(target.method, target.head_max, false);
-                    let answered = exchange(event_loop, &connection, &mut codec, request, |_| true).await;
-                    return answered.map_err(|failure| failure.to_string());
-                }
-            }
-        }
-        Err(failed)
-    };
-    let late = |_| Err("the response has not ended in time".to_owned());
-    tokio::time::timeout(total, sent).await.unwrap_or_else(late)
 }
 
 /// Sends a request on a connection, and reads the response; the body only if its status is one that `reads_body` names.

@@ -426,6 +426,11 @@ impl Plan {
         self.response_steps.push(Box::new(step));
     }
 
+    /// Adds a step before the log handlers.
+    pub fn add_log_step(&mut self, step: impl LogStep + 'static) {
+        self.log_steps.push(Box::new(step));
+    }
+
     /// Adds a trailer filter.
     pub fn add_trailer_filter(&mut self, filter: impl TrailerFilter + 'static) {
         self.trailer_filters.push(Box::new(filter));
@@ -473,8 +478,14 @@ impl Plan {
     }
 
     /// Has awaited variables computed before each place in which `module` reads them: before its handlers, its header filters and its log
-    /// handlers. What has no such place is read by the handlers of the content, or by what they call.
-    pub fn await_variables(&mut self, module: &str, variables: Vec<AwaitVariable<Request>>) {
+    /// handlers. What has no such place is read by the handlers of the content, or by what they call; or by variables of the module, if it
+    /// has any (`has_variables`), which the first handler may read.
+    pub fn await_variables(
+        &mut self,
+        module: &str,
+        variables: Vec<AwaitVariable<Request>>,
+        has_variables: bool,
+    ) {
         let awaited = AwaitedVariables(variables.into());
         let mut has_place = false;
         for (handlers, modules) in self.phases.iter_mut().zip(&mut self.made_by.phases) {
@@ -495,7 +506,7 @@ impl Plan {
         }
         if !has_place {
             // The first phase from here on that has handlers.
-            let from = Phase::Precontent as usize;
+            let from = if has_variables { 0 } else { Phase::Precontent as usize };
             let at = (from..PHASES).find(|at| !self.phases[*at].is_empty()).unwrap_or(from);
             self.phases[at].insert(0, Box::new(awaited));
             self.made_by.phases[at].insert(0, "variables");

@@ -53,6 +53,8 @@ pub enum Effect {
     },
     /// `r.decline()` of `js_access`.
     Decline,
+    /// `njs.on('exit')`: the host calls the script once more at the end of the request, by a call of [`CallKind::Exit`](crate::CallKind::Exit).
+    ExitHook,
     /// `r.sendBuffer()` of a body filter, in place of the piece of the running event.
     SendBuffer {
         /// Bytes.

@@ -213,6 +213,8 @@ pub enum CallKind {
     StreamPreread,
     /// `js_filter` of stream: the function runs once and registers callbacks for [`Event`]s.
     StreamFilter,
+    /// `njs.on('exit')`: functions that the script has registered run at the end of the request. They may not wait.
+    Exit,
 }
 
 /// Start of a call.

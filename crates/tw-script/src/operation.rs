@@ -48,6 +48,8 @@ pub enum Operation {
         /// Value.
         value: ByteBuf,
     },
+    /// `r.jsVarNames()`: [`Reply::Names`].
+    VariableNames,
     /// `r.headersOut`, `r.status` where the snapshot has none: [`Reply::ResponseHead`].
     ResponseHead,
     /// `r.requestText`, `r.requestBuffer`: [`Reply::Value`], `None` if there is no body; an error if it is in a file.
@@ -87,6 +89,8 @@ pub enum Reply {
     Done,
     /// Bytes, or none.
     Value(Option<ByteBuf>),
+    /// Names of the variables of `js_var`.
+    Names(#[serde(deserialize_with = "bounded::list")] Vec<ByteBuf>),
     /// The value of a variable depends on one of `js_set`: the process calls this function of the script with the request of the call, as
     /// [`CallKind::Set`](crate::CallKind::Set) does, while the first function waits, and sends [`Operation::VariableValue`].
     Function {

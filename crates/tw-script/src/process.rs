@@ -118,6 +118,8 @@ pub struct Exception {
     pub line: u32,
     /// Limit that was reached, such as `js_timeout`; empty for an exception of the script's own.
     pub limit: String,
+    /// Set if this is the reason of a rejected promise that nobody has handled.
+    pub is_rejection: bool,
 }
 
 /// Reason why modules cannot be used.

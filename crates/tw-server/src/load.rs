@@ -180,7 +180,7 @@ impl ProtocolBlocks for HttpBlocks {
         mistakes: &mut Mistakes,
     ) -> Option<LoadedBlocks<Config>> {
         let LoadedHttp { mut plans, servers, upstreams, reach, warnings } = self.built;
-        await_variables(&mut plans, &self.vars);
+        await_variables(&mut plans, &self.vars, &self.table);
         warnings.into_iter().for_each(|warning| process.diagnostics.push(warning));
         let listens = blocks::listens(&servers, process, mistakes);
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
@@ -246,12 +246,14 @@ impl ProtocolBlocks for HttpBlocks {
 
 /// Has plans compute awaited variables before they are read. The whole configuration has to be read: what is read may be defined further
 /// down.
-fn await_variables(plans: &mut [Plan], vars: &VarTable) {
+fn await_variables(plans: &mut [Plan], vars: &VarTable, table: &Table<Http>) {
     for plan in plans {
         let uses = std::mem::take(&mut plan.variable_uses);
         if vars.has_awaited() {
             for (module, awaited) in vars.awaited_by(&uses) {
-                plan.await_variables(module, awaited);
+                let has_variables =
+                    table.modules().iter().any(|known| known.name == module && !known.variables().is_empty());
+                plan.await_variables(module, awaited, has_variables);
             }
         }
     }

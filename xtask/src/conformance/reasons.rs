@@ -128,6 +128,33 @@ const REASONS: &[(&str, &str)] = &[
         "slice",
         "If the second slice is wrong, the client has already received the first one; nginx has sent nothing yet.",
     ),
+    (
+        "js_clone_failure",
+        "A module that throws while it is loaded makes each request fail in njs. Here the configuration is refused.",
+    ),
+    ("js_engine", "Scripts always run on QuickJS, and `njs.engine` says so, also with `js_engine njs`."),
+    (
+        "js_fetch_keepalive",
+        "Its upstream server closes connections by `add_header Connection close`, which is ignored here with a warning, because such fields frame the response.",
+    ),
+    (
+        "js_headers",
+        "It expects `nginx` in the `Server` field (1 check), and `Content-Length` behind other fields of the response.",
+    ),
+    ("js_native_module", "Native modules are not supported."),
+    ("js_preload_object", "`js_preload_object` is not supported, as in njs on QuickJS."),
+    (
+        "js_request_body",
+        "A script reads the temporary file of a request body by `fs`, which sees only directories that the configuration names.",
+    ),
+    (
+        "js_subrequests",
+        "A subrequest that a function of `js_set` begins ends with the function. In njs it goes on, and its callback answers in place of `js_content` (2 checks).",
+    ),
+    (
+        "js_variables_nocache",
+        "A variable with `nocache` is computed once for each handler that reads it, and two `set` of one location are one handler.",
+    ),
     ("ssl_cache_reload", "`ssl_object_cache_inheritable` has no effect."),
     ("ssl_certificate_perl", "Perl is not supported."),
     ("ssl_conf_command", "The commands `Certificate` and `PrivateKey` exist only in OpenSSL."),

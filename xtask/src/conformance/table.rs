@@ -6,8 +6,29 @@ use std::fmt::{self, Write as _};
 use super::reasons::reason;
 use super::{FileResult, Results};
 
-const BEGIN: &str = "<!-- cargo xtask conformance: begin -->\n";
-const END: &str = "<!-- cargo xtask conformance: end -->\n";
+/// Place of a table in the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Table of nginx's suite.
+    Nginx,
+    /// Table of the tests of njs.
+    Njs,
+}
+
+impl Place {
+    /// Marks in front of the table and behind it.
+    const fn marks(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Nginx => {
+                ("<!-- cargo xtask conformance: begin -->\n", "<!-- cargo xtask conformance: end -->\n")
+            }
+            Self::Njs => (
+                "<!-- cargo xtask conformance, njs: begin -->\n",
+                "<!-- cargo xtask conformance, njs: end -->\n",
+            ),
+        }
+    }
+}
 
 /// Numbers of files of each kind.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,10 +79,11 @@ impl fmt::Display for Numbers {
 }
 
 /// The document with `table` between its marks; `None` if it has none.
-pub(super) fn put(document: &str, table: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+pub(super) fn put(document: &str, place: Place, table: &str) -> Option<String> {
+    let (begin, end) = place.marks();
+    let (before, rest) = document.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{table}\n{end}{after}"))
 }
 
 /// The table of a run.
@@ -145,8 +167,12 @@ mod tests {
         }
         assert!(text.contains("| `slice` | 1 of 9 | If the second slice"), "{text}");
         assert_eq!(Numbers::of(&results).to_string(), "2 of 5 files pass, 2 of 7 are skipped");
-        let document = format!("a\n{BEGIN}old\n{END}b\n");
-        assert_eq!(put(&document, "new\n"), Some(format!("a\n{BEGIN}\nnew\n\n{END}b\n")));
-        assert_eq!(put("a\n", ""), None);
+        let [(begin, end), (njs_begin, njs_end)] = [Place::Nginx, Place::Njs].map(Place::marks);
+        let document = format!("a\n{begin}old\n{end}b\n{njs_begin}{njs_end}");
+        let changed = format!("a\n{begin}\nnew\n\n{end}b\n{njs_begin}{njs_end}");
+        assert_eq!(put(&document, Place::Nginx, "new\n"), Some(changed));
+        let changed = format!("a\n{begin}old\n{end}b\n{njs_begin}\nnew\n\n{njs_end}");
+        assert_eq!(put(&document, Place::Njs, "new\n"), Some(changed));
+        assert_eq!(put("a\n", Place::Nginx, ""), None);
     }
 }

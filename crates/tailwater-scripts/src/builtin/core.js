@@ -192,6 +192,13 @@
     Object.defineProperty(globalThis, Symbol.for('tailwater:module'), {
         value: (name) => MODULES.has(name) ? part(name).module : undefined,
     });
+    // Scripts for the old engine of njs load modules by a function.
+    globalThis.require = function require(name) {
+        if (!MODULES.has(name)) {
+            throw new Error(`Cannot load module "${name}"`);
+        }
+        return part(name).module;
+    };
     globalThis.SharedMemoryError = SharedMemoryError;
     globalThis.setTimeout = function setTimeout(callback, delay, ...values) {
         if (typeof callback !== 'function') {

@@ -260,7 +260,13 @@
         get url() { return this.#url; }
     }
 
+    // Lines of a stack that belong to scripts.
+    function ownLines(stack) {
+        return stack.split('\n').filter((line) => !line.includes('(tailwater:')).join('\n');
+    }
+
     function send(request, options) {
+        const origin = new Error();
         const size = (value) => value === undefined ? undefined : Number(value);
         return core.wait(host.fetch({
             url: request.url,
@@ -270,7 +276,11 @@
             bufferSize: size(options?.buffer_size),
             responseSizeMax: size(options?.max_response_body_size),
             isVerified: options?.verify === undefined ? undefined : Boolean(options.verify),
-        })).then((response) => Response.received(request.url, response));
+        })).then((response) => Response.received(request.url, response), (error) => {
+            // The place of an error of the server is that of its request.
+            Object.defineProperty(error, 'stack', { value: ownLines(origin.stack), writable: true, configurable: true });
+            throw error;
+        });
     }
 
     function fetch(input, options) {

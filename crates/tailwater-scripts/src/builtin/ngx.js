@@ -114,6 +114,7 @@
         conf_file_path: environment.confFilePath,
         conf_prefix: environment.confPrefix,
         error_log_path: environment.errorLogPath,
+        engine_id: environment.engineId,
         prefix: environment.prefix,
         version: environment.version,
         version_number: environment.versionNumber,

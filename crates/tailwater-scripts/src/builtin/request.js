@@ -7,6 +7,8 @@
     const SINGLE_IN = new Set(['content-type', 'etag', 'from', 'max-forwards', 'referer', 'proxy-authorization', 'user-agent']);
     const SINGLE_OUT = new Set(['age', 'etag', 'expires', 'retry-after', 'content-encoding', 'content-length', 'content-type', 'date',
         'last-modified', 'location', 'server']);
+    // Of several values that a script sets, the last one counts.
+    const LAST_OUT = new Set(['content-encoding', 'content-length', 'content-type', 'date', 'last-modified', 'location', 'server']);
     const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
     function pairs(which, subject) {
@@ -57,7 +59,7 @@
             }
         }
         const key = name.toLowerCase();
-        if (list.length > 1 && SINGLE_OUT.has(key)) {
+        if (list.length > 1 && LAST_OUT.has(key)) {
             list = [list[list.length - 1]];
         }
         list = list.filter((item) => item !== '');
@@ -108,6 +110,17 @@
             }
             host.setVariable(subject, name, value);
         });
+    }
+
+    function integer(value) {
+        const number = Number(value);
+        if (!Number.isFinite(number)) {
+            throw new TypeError('invalid number');
+        }
+        if (!Number.isSafeInteger(Math.trunc(number))) {
+            throw new RangeError('number is out of range');
+        }
+        return Math.trunc(number);
     }
 
     function decodeComponent(value) {
@@ -183,7 +196,14 @@
         get variables() { return this.#cache.variables ??= variables(this.#subject, false); }
         get rawVariables() { return this.#cache.rawVariables ??= variables(this.#subject, true); }
         get status() { return host.status(this.#subject); }
-        set status(value) { host.setStatus(Number(value)); }
+        set status(value) { host.setStatus(integer(value)); }
+
+        jsVarNames(prefix) {
+            if (prefix !== undefined && typeof prefix !== 'string') {
+                throw new TypeError('"prefix" must be a string');
+            }
+            return host.variableNames().filter((name) => name.startsWith(prefix ?? ''));
+        }
 
         get responseBuffer() { return core.buffer(this.#body); }
         get responseText() { return this.#body === undefined ? undefined : host.decode(this.#body); }
@@ -237,7 +257,7 @@
         }
 
         return(status, body) {
-            const code = Math.trunc(Number(status)) || 0;
+            const code = integer(status);
             if (code < 0 || code > 999) {
                 throw new RangeError('code is out of range');
             }
@@ -299,10 +319,21 @@
         Object.defineProperty(Request.prototype, name, { ...descriptor, enumerable: true });
     }
 
+    function converted(value, name) {
+        try {
+            return core.isBinary(value) ? host.decode(core.view(value)) : core.text(value);
+        } catch {
+            throw new TypeError(`failed to convert ${name}`);
+        }
+    }
+
     function subrequest(request, uri, options, callback) {
-        const target = core.isBinary(uri) ? host.decode(core.view(uri)) : core.text(uri);
+        const target = converted(uri, 'uri arg');
         if (target === '') {
             throw new TypeError('uri is empty');
+        }
+        if (/(^|[/\\])\.\.([/\\]|$)|\0/.test(host.decodeUrl(target.split('?', 1)[0]))) {
+            throw new Error('unsafe uri');
         }
         let args = '', method = '', body, isDetached = false;
         if (typeof options === 'string') {
@@ -310,8 +341,8 @@
         } else if (typeof options === 'function') {
             callback = options;
         } else if (typeof options === 'object' && options !== null) {
-            args = options.args ?? '';
-            method = options.method === undefined ? '' : core.text(options.method);
+            args = converted(options.args ?? '', 'options.args');
+            method = converted(options.method ?? '', 'options.method');
             body = options.body;
             isDetached = Boolean(options.detached);
         } else if (options !== undefined && options !== null) {

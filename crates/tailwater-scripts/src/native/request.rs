@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use rquickjs::promise::PromiseState;
 use rquickjs::{Ctx, Exception, Function, IntoJs, Object, Value};
 use tw_script::{
     ByteBuf, CallKind, Effect, Field, HttpSnapshot, LogLevel, Operation, Reply, ResponseHead, Snapshot,
@@ -28,6 +29,7 @@ pub(super) fn install<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<Stat
         variable(subject: f64, name: Value<'js>);
         raw_variable(subject: f64, name: Value<'js>);
         set_variable(subject: f64, name: Value<'js>, value: Value<'js>);
+        variable_names();
         request_body();
         read_request_body();
     }
@@ -195,7 +197,18 @@ impl State {
             };
             let value: Value<'_> =
                 self.core_function(ctx, "start")?.call((self.call.get() as f64, found, false))?;
-            self.optional_bytes(ctx, &value)
+            match value.as_promise() {
+                Some(promise) => {
+                    // The value of an asynchronous function is its result.
+                    while promise.state() == PromiseState::Pending
+                        && !self.watch.is_expired()
+                        && ctx.execute_pending_job()
+                    {}
+                    let result = promise.result::<Value<'_>>();
+                    result.map_or(Ok(None), |result| self.optional_bytes(ctx, &result?))
+                }
+                None => self.optional_bytes(ctx, &value),
+            }
         };
         match call() {
             Ok(value) => Ok(Some(value.unwrap_or_default())),
@@ -243,6 +256,14 @@ impl State {
         let value = self.bytes(ctx, &value)?.into();
         let subject = operation_subject(subject);
         self.ask(ctx, Operation::SetVariable { subject, name, value }).map(drop)
+    }
+
+    /// Names of the variables of `js_var`.
+    fn variable_names(&self, ctx: &Ctx<'_>) -> rquickjs::Result<Vec<String>> {
+        match self.ask(ctx, Operation::VariableNames)? {
+            Reply::Names(names) => Ok(names.iter().map(|name| bytes::text(name).into_owned()).collect()),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn request_body<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {

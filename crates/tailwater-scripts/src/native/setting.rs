@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rquickjs::context::EvalOptions;
 use rquickjs::{Ctx, Exception, Function, IntoJs, Object, Value};
-use tw_script::DictionaryType;
+use tw_script::{DictionaryType, Effect};
 
 use super::bytes;
 use super::function::natives;
@@ -75,6 +75,7 @@ impl State {
         object.set("confPrefix", environment.conf_prefix.as_str())?;
         object.set("prefix", environment.prefix.as_str())?;
         object.set("errorLogPath", environment.error_log_path.as_str())?;
+        object.set("engineId", self.load.script as f64)?;
         object.set("workerId", environment.worker_id)?;
         object.set("pid", environment.pid)?;
         object.set("ppid", environment.ppid)?;
@@ -116,10 +117,11 @@ impl State {
         Ok(())
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "all native functions have one form")]
-    fn set_exit_callbacks(&self, _: &Ctx<'_>) -> rquickjs::Result<()> {
-        self.has_exit_callbacks.set(true);
-        Ok(())
+    fn set_exit_callbacks(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+        if self.has_exit_callbacks.replace(true) || self.call.get() == 0 {
+            return Ok(());
+        }
+        self.effect(ctx, Effect::ExitHook)
     }
 
     /// Milliseconds since the context was made.

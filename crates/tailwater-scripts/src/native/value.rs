@@ -114,7 +114,7 @@ impl State {
         reply: Reply,
     ) -> rquickjs::Result<Value<'js>> {
         match reply {
-            Reply::Done | Reply::ResponseHead(_) | Reply::Function { .. } => undefined(ctx),
+            Reply::Done | Reply::Names(_) | Reply::ResponseHead(_) | Reply::Function { .. } => undefined(ctx),
             Reply::Value(value) => bytes::optional_array(ctx, value.as_deref().map(Vec::as_slice)),
             Reply::Subresponse(mut subresponse) => {
                 let body = subresponse.body.take();

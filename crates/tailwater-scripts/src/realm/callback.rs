@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rquickjs::{Ctx, Value};
+use rquickjs::{Ctx, Persistent, Value};
 use tw_script::{CallId, CallKind, Exception, Overrun, ProcessMessage, encode};
 
 use super::{CallbackResult, Realm};
@@ -53,20 +53,42 @@ impl Realm {
         self.watch(id, self.timeout());
         let state = &self.state;
         let result = self.context.with(|ctx| {
-            let value = callback(&ctx, state).and_then(|value| match kind {
-                Some(CallKind::Set) => state.optional_bytes(&ctx, &value),
-                _ => Ok(None),
+            let value = callback(&ctx, state).map(|value| match kind {
+                Some(CallKind::Set) => Some(Persistent::save(&ctx, value)),
+                _ => None,
             });
             value.map_err(|error| exception::caught(&ctx, error))
         });
         let drained = if result.is_ok() { self.drain() } else { Ok(()) };
-        let rejected = if self.state.watch.is_expired() { Ok(()) } else { self.rejection() };
+        let result = result.and_then(|value| drained.map(|()| value));
+        let result = result.and_then(|value| value.map_or(Ok(None), |value| self.variable_value(value)));
+        // A promise may find somebody who handles it as long as the call waits for something.
+        let is_due =
+            !self.state.watch.is_expired() && !(is_patient(kind) && self.state.pending_count(id) > 0);
+        let rejected = if is_due { self.rejection() } else { Ok(()) };
         self.state.watch.stop();
-        let mut result = result.and_then(|value| drained.and(rejected).map(|()| value));
+        let mut result = result.and_then(|value| rejected.map(|()| value));
         if let Err(exception) = &mut result {
             self.name_limit(exception);
         }
         result
+    }
+
+    /// Value of a variable: that of a promise is its result.
+    fn variable_value(&self, value: Persistent<Value<'static>>) -> CallbackResult {
+        let state = &self.state;
+        self.context.with(|ctx| {
+            let read = || {
+                let value = value.restore(&ctx)?;
+                match value.as_promise().and_then(|promise| promise.result::<Value<'_>>()) {
+                    Some(result) => state.optional_bytes(&ctx, &result?),
+                    // A promise that nothing settles has no result.
+                    None if value.is_promise() => Ok(None),
+                    None => state.optional_bytes(&ctx, &value),
+                }
+            };
+            read().map_err(|error| exception::caught(&ctx, error))
+        })
     }
 
     /// Runs jobs until none is left.
@@ -89,7 +111,10 @@ impl Realm {
             let taken = self.state.core_function(&ctx, "takeRejection").and_then(|take| take.call(()));
             let reason: Option<Vec<Value<'_>>> = taken.map_err(|error| exception::caught(&ctx, error))?;
             match reason.as_deref() {
-                Some([reason]) => Err(exception::from_value(reason)),
+                Some([reason]) => {
+                    let exception = exception::from_value(reason);
+                    Err(Box::new(Exception { is_rejection: true, ..*exception }))
+                }
                 _ => Ok(()),
             }
         })
@@ -112,4 +137,9 @@ impl Realm {
             self.is_spoiled = true;
         }
     }
+}
+
+/// Returns whether rejected promises of a call are reported at its end, and not as soon as one of its callbacks has returned.
+const fn is_patient(kind: Option<CallKind>) -> bool {
+    matches!(kind, Some(CallKind::Content | CallKind::Access | CallKind::Periodic))
 }

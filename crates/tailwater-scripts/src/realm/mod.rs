@@ -125,16 +125,7 @@ impl Realm {
         if let Some((referrer, specifier)) = self.state.missing_import.take() {
             return Err(LoadError::MissingImport { referrer, specifier });
         }
-        let frame = exception.stack.lines().find_map(parse_frame);
-        Err(match frame {
-            Some(frame) => LoadError::Exception {
-                file: frame.file,
-                line: frame.line,
-                column: frame.column,
-                message: exception.message,
-            },
-            None => load_failure(&exception.message),
-        })
+        Err(load_error(&exception))
     }
 
     fn evaluate(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
@@ -154,7 +145,7 @@ impl Realm {
             let promise: Option<Promise<'_>> = main.and_then(|main| main.restore(&ctx).ok());
             match promise.and_then(|promise| promise.result::<Value<'_>>()) {
                 Some(Ok(_)) => Ok(()),
-                Some(Err(error)) => Err(load_failure(&exception::caught(&ctx, error).message)),
+                Some(Err(error)) => Err(load_error(&exception::caught(&ctx, error))),
                 None => Err(load_failure("a module waits for something that does not happen")),
             }
         })
@@ -176,6 +167,10 @@ impl Realm {
         self.state.begin(id, kind, snapshot);
         let is_filter = matches!(kind, CallKind::BodyFilter | CallKind::BodyBufferFilter);
         let result = self.run(id, |ctx, state| {
+            if kind == CallKind::Exit {
+                state.has_exit_callbacks.set(false);
+                return state.core_function(ctx, "exit")?.call(());
+            }
             let found: Option<Function<'_>> = state.core_function(ctx, "find")?.call((function.as_str(),))?;
             let Some(found) = found else {
                 let message = format!("js function \"{function}\" not found");
@@ -251,15 +246,15 @@ impl Realm {
         };
         let pending_count = self.state.pending_count(id);
         match kind {
-            CallKind::Set if pending_count > 0 => {
-                let exception = exception::with_message("Error: async operation inside a variable handler");
-                self.finish(id, Outcome::Exception(*exception));
+            CallKind::Set | CallKind::HeaderFilter if pending_count > 0 => self.refuse_to_wait(id, kind),
+            CallKind::BodyFilter | CallKind::BodyBufferFilter if pending_count > 0 => {
+                self.refuse_to_wait(id, kind);
             }
             CallKind::Set => {
                 let value = self.state.return_value.take().unwrap_or(value);
                 self.finish(id, Outcome::Value(value.map(Into::into)));
             }
-            CallKind::HeaderFilter => self.finish(id, Outcome::Value(None)),
+            CallKind::HeaderFilter | CallKind::Exit => self.finish(id, Outcome::Value(None)),
             CallKind::StreamAccess | CallKind::StreamPreread
                 if pending_count == 0
                     && (self.state.stream_code.get().is_some() || !self.state.is_subscribed(id)) =>
@@ -271,6 +266,19 @@ impl Realm {
             _ if pending_count == 0 && !waits_for_events => self.finish(id, Outcome::Value(None)),
             _ => {}
         }
+    }
+
+    /// Ends a call that waits for something, although its place lets it not.
+    fn refuse_to_wait(&mut self, id: CallId, kind: CallKind) {
+        let place = match kind {
+            CallKind::Set => "variable handler",
+            CallKind::HeaderFilter => "header filter",
+            _ => "body filter",
+        };
+        let function = self.calls.get(&id).map(|call| call.function.clone()).unwrap_or_default();
+        let message =
+            format!("async operation inside \"{function}\" {place}, its pending events are dropped");
+        self.finish(id, Outcome::Exception(*exception::with_message(&message)));
     }
 
     fn finish(&mut self, id: CallId, outcome: Outcome) {
@@ -339,6 +347,19 @@ impl Drop for Realm {
         // Values of a context may not outlive it.
         self.state.core.take();
         self.state.main.take();
+    }
+}
+
+/// An exception while modules ran, with its place.
+fn load_error(exception: &Exception) -> LoadError {
+    match exception.stack.lines().find_map(parse_frame) {
+        Some(frame) => LoadError::Exception {
+            file: frame.file,
+            line: frame.line,
+            column: frame.column,
+            message: exception.message.clone(),
+        },
+        None => load_failure(&exception.message),
     }
 }
 

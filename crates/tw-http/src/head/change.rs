@@ -5,6 +5,7 @@
 use super::field_list::FieldSpan;
 use super::{Framing, HostAt, RequestHead, Span};
 use crate::known::Known;
+use crate::method::Method;
 use crate::scan;
 
 impl RequestHead {
@@ -48,15 +49,27 @@ impl RequestHead {
         }
     }
 
+    /// Replaces the method by `name`, which has to be a token. The request line stays as it was sent.
+    pub fn set_method(&mut self, name: &[u8]) {
+        self.line.method_word = self.append(name.iter().copied(), name.len());
+        self.line.method = Method::of(name);
+    }
+
     /// Adds the text of a field to the head.
     fn insert(&mut self, name: &[u8], value: &[u8], known_name: Option<Known>) -> FieldSpan {
-        let name_at = Span::new(self.head_len, self.head_len + name.len());
-        let value_at = Span::new(name_at.end(), name_at.end() + value.len());
+        let name = self.append(name.iter().copied(), name.len());
+        let text = value.iter().map(|&byte| if scan::value_len(&[byte]) == 1 { byte } else { b' ' });
+        let value = self.append(text, value.len());
+        FieldSpan { name, value, known: known_name }
+    }
+
+    /// Adds a text of `size` bytes behind the head.
+    fn append(&mut self, text: impl Iterator<Item = u8>, size: usize) -> Span {
+        let span = Span::new(self.head_len, self.head_len + size);
         let at = (self.start + self.head_len).min(self.buf.len());
-        let value = value.iter().map(|&byte| if scan::value_len(&[byte]) == 1 { byte } else { b' ' });
-        self.buf.splice(at..at, name.iter().copied().chain(value));
-        self.head_len = value_at.end();
-        FieldSpan { name: name_at, value: value_at, known: known_name }
+        self.buf.splice(at..at, text);
+        self.head_len = span.end();
+        span
     }
 }
 
@@ -100,6 +113,16 @@ mod tests {
         head.push(b" HTTP/1.0\r\n\r\n");
         assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
         assert_eq!(head.path(), b"/b");
+    }
+
+    #[test]
+    fn method_is_replaced() {
+        let mut head = head("GET /a HTTP/1.1\r\nHost: a\r\n\r\nrest");
+        head.set_method(b"PURGE");
+        assert_eq!((head.method(), head.method_bytes()), (Method::Other, &b"PURGE"[..]));
+        head.set_method(b"PUT");
+        assert_eq!((head.method(), head.method_bytes()), (Method::Put, &b"PUT"[..]));
+        assert_eq!((head.path(), head.rest(), &*fields(&head)), (&b"/a"[..], &b"rest"[..], "Host=a;"));
     }
 
     #[test]

@@ -12,21 +12,22 @@ use tw_connect::upstream_tls::UpstreamTls;
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_http::fields::is_name;
-use tw_http::{Known, Method, hop};
+use tw_http::{Known, Method, hop, status};
 use tw_log::Text;
-use tw_proxy::own_request::{HostTarget, OwnRequest, send_to_host};
+use tw_proxy::host_request::{ForwardProxy, HostKeepalive, HostTarget, send_to_host};
+use tw_proxy::own_request::OwnRequest;
 use tw_request::event_loop::Loop;
 use tw_request::plan::LocalFuture;
 use tw_script::{ByteBuf, FetchRequest, FetchResponse, Field, OperationError, Reply};
 
 use super::answer::Answer;
+use super::fetch_proxy::FetchProxy;
+use super::fetch_url::FetchUrl;
 
 tw_base::limits! {
     /// Limits of this file.
     pub(crate) const LIMITS;
 
-    /// Bytes of a URL of `ngx.fetch()`.
-    const URL_MAX: usize = 16 << 10, bytes, "the promise is rejected";
     /// Bytes of the head of a request of `ngx.fetch()`.
     const HEAD_MAX: usize = 128 << 10, bytes, "the promise is rejected";
 }
@@ -44,6 +45,9 @@ pub(crate) struct FetchSettings {
     pub(crate) verified: Arc<dyn FetchTls>,
     pub(crate) unverified: Arc<dyn FetchTls>,
     pub(crate) verifies: bool,
+    pub(crate) proxy: FetchProxy,
+    /// Connections that are kept; `None` if each request opens one.
+    pub(crate) keepalive: Option<HostKeepalive>,
 }
 
 /// TLS of requests of scripts, whatever the protocol of the block.
@@ -65,64 +69,21 @@ impl<S: Session> FetchTls for TlsSettings<S> {
     }
 }
 
+/// `User-Agent` of requests whose script sets none: that of njs, which servers may know.
+const USER_AGENT: &str = "nginx-js";
+
 /// Longest time of one request, in waits.
 const WAITS_MAX: u32 = 10;
 
-/// A URL of http or https.
-#[derive(Debug, PartialEq, Eq)]
-struct FetchUrl {
-    is_secured: bool,
-    host: String,
-    port: u16,
-    authority: String,
-    target: String,
-}
-
-impl FetchUrl {
-    fn parse(text: &[u8]) -> Option<Self> {
-        let text = str::from_utf8(text).ok().filter(|text| text.len() <= URL_MAX)?;
-        if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-            return None;
-        }
-        let (is_secured, rest) = match text.strip_prefix("http://") {
-            Some(rest) => (false, rest),
-            None => (true, text.strip_prefix("https://")?),
-        };
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
-        let target = target.split('#').next().unwrap_or_default();
-        let slash = if target.starts_with('/') { "" } else { "/" };
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(v6) => {
-                let (host, rest) = v6.split_once(']')?;
-                (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))?)
-            }
-            None => authority.split_once(':').unwrap_or((authority, "")),
-        };
-        let usual = if is_secured { 443 } else { 80 };
-        let port = if port.is_empty() { usual } else { port.parse().ok()? };
-        if host.is_empty() || authority.contains('@') {
-            return None;
-        }
-        Some(Self {
-            is_secured,
-            host: host.to_owned(),
-            port,
-            authority: authority.to_owned(),
-            target: format!("{slash}{target}"),
-        })
-    }
-}
-
-/// Begins a request of a script on a loop. `resolving` is for the name of the server.
-pub(crate) fn begin(
+/// Begins a request of a script of `s` on a loop. `resolving` is for the name of the server.
+pub(crate) fn begin<S: Session>(
+    s: &S,
     event_loop: Rc<Loop>,
     resolving: Resolving,
     settings: &FetchSettings,
     request: FetchRequest,
 ) -> Result<LocalFuture<'static, Answer>, OperationError> {
-    let url = FetchUrl::parse(&request.url)
-        .ok_or_else(|| error(format!("invalid url \"{}\"", Text(&request.url))))?;
+    let url = FetchUrl::parse(&request.url).ok_or_else(|| error("invalid url".to_owned()))?;
     let secured =
         match url.is_secured {
             false => None,
@@ -137,7 +98,11 @@ pub(crate) fn begin(
         };
     let method = if request.method.is_empty() { b"GET" } else { &request.method[..] };
     let body = Bytes::from(request.body.map(ByteBuf::into_vec).unwrap_or_default());
-    let head = head(&url, method, &request.fields, body.len())?;
+    let proxy = settings.proxy.of(s).map_err(error)?;
+    // Connections to proxies that variables name are not kept, as in njs.
+    let keepalive = settings.keepalive.clone().filter(|_| !settings.proxy.is_computed());
+    let way = Way { proxy: proxy.as_ref(), is_kept: keepalive.is_some() };
+    let head = head(&url, method, &request.fields, body.len(), way)?;
     let limit = |own: Option<u64>, configured: usize| {
         own.map_or(configured, |own| usize::try_from(own).unwrap_or(usize::MAX).min(configured))
     };
@@ -152,6 +117,8 @@ pub(crate) fn begin(
         host: url.host,
         port: url.port,
         secured,
+        proxy,
+        keepalive,
         method: Method::of(method),
         head_max: limit(request.buffer_size, settings.buffer_size),
     };
@@ -159,11 +126,11 @@ pub(crate) fn begin(
         let sent = send_to_host(&event_loop, &resolving, &target, order).await;
         let response = sent.map_err(error)?;
         let fields = response.head.fields.iter().map(|(name, value)| Field::new(name, value)).collect();
-        let line = &response.head.status_line;
-        let reason = line.get(4..).filter(|_| line.len() > 4).unwrap_or_default();
+        let usual = status::line(response.head.status).unwrap_or_default().as_bytes();
+        let line = Some(&*response.head.status_line).filter(|line| !line.is_empty()).unwrap_or(usual);
         Ok(Reply::Fetched(Box::new(FetchResponse {
             status: response.head.status,
-            reason: ByteBuf::from(reason),
+            reason: ByteBuf::from(line.get(4..).unwrap_or_default()),
             fields,
             body: ByteBuf::from(response.body),
         })))
@@ -174,36 +141,52 @@ fn error(message: String) -> OperationError {
     OperationError::Error(message)
 }
 
+/// Way of a request to its host.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    proxy: Option<&'a ForwardProxy>,
+    /// Set if the connection may be kept.
+    is_kept: bool,
+}
+
 /// Head of a request. The server writes its framing itself.
 fn head(
     url: &FetchUrl,
     method: &[u8],
     fields: &[Field],
     body_size: usize,
+    way: Way<'_>,
 ) -> Result<Vec<u8>, OperationError> {
     if !is_name(method) || method == b"CONNECT" {
         return Err(error(format!("invalid method \"{}\"", Text(method))));
     }
-    let mut head = method.to_vec();
-    let has_host = fields.iter().any(|field| field.name.eq_ignore_ascii_case(b"host"));
-    head.extend_from_slice(format!(" {} HTTP/1.1\r\n", url.target).as_bytes());
-    let mut own = String::new();
-    if !has_host {
-        // Writing to a string cannot fail.
+    let has = |name: &[u8]| fields.iter().any(|field| field.name.eq_ignore_ascii_case(name));
+    // A proxy gets the whole URL, unless it sees nothing of the request.
+    let proxy = way.proxy.filter(|_| !url.is_secured);
+    let mut own = match proxy {
+        Some(_) => format!(" http://{}{} HTTP/1.1\r\n", url.authority, url.target),
+        None => format!(" {} HTTP/1.1\r\n", url.target),
+    };
+    // Writing to a string cannot fail.
+    if !has(b"host") {
         let _ = write!(own, "Host: {}\r\n", url.authority);
+    }
+    if !has(b"user-agent") {
+        let _ = write!(own, "User-Agent: {USER_AGENT}\r\n");
     }
     if body_size > 0 || !matches!(method, b"GET" | b"HEAD") {
         let _ = write!(own, "Content-Length: {body_size}\r\n");
     }
-    own.push_str("Connection: close\r\n");
-    head.extend_from_slice(own.as_bytes());
+    if !way.is_kept {
+        own.push_str("Connection: close\r\n");
+    }
+    own.push_str(proxy.map_or("", |proxy| &proxy.fields));
+    let mut head = [method, own.as_bytes()].concat();
     for Field { name, value } in fields {
         if !is_name(name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
             return Err(error(format!("invalid header \"{}\"", Text(name))));
         }
-        let is_framing =
-            |known| hop::is_framing(known) || hop::is_hop_by_hop(known) || known == Known::Expect;
-        if Known::find(name).is_some_and(is_framing) {
+        if Known::find(name).is_some_and(|known| is_own(known, proxy)) {
             continue;
         }
         head.extend_from_slice(name);
@@ -218,45 +201,23 @@ fn head(
     Ok(head)
 }
 
+/// Returns true if the server alone writes this field.
+fn is_own(known: Known, proxy: Option<&ForwardProxy>) -> bool {
+    hop::is_framing(known)
+        || hop::is_hop_by_hop(known)
+        || known == Known::Expect
+        || known == Known::ProxyAuthorization && proxy.is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn urls_of_scripts() {
-        let parsed = |text: &str| {
-            let url = FetchUrl::parse(text.as_bytes())?;
-            Some((url.is_secured, url.host, url.port, url.target))
-        };
-        for (text, expected) in [
-            ("http://a", Some((false, "a", 80, "/"))),
-            ("https://a.b/c?d#e", Some((true, "a.b", 443, "/c?d"))),
-            ("http://a:8080?x", Some((false, "a", 8080, "/?x"))),
-            ("http://[::1]:1/x", Some((false, "::1", 1, "/x"))),
-            ("http://[::1]", Some((false, "::1", 80, "/"))),
-        ] {
-            let expected =
-                expected.map(|(tls, host, port, target)| (tls, host.to_owned(), port, target.to_owned()));
-            assert_eq!(parsed(text), expected, "{text}");
-        }
-        for text in [
-            "",
-            "a",
-            "ftp://a",
-            "http://",
-            "http://user@a/",
-            "http://a:x/",
-            "http://a/ b",
-            "http://[::1/",
-            "http://[::1]x",
-        ] {
-            assert_eq!(parsed(text), None, "{text}");
-        }
-    }
-
-    #[test]
     fn head_has_the_framing_of_the_server() {
         let url = FetchUrl::parse(b"http://a:1/b").unwrap();
+        let closed = Way { proxy: None, is_kept: false };
+        let kept = Way { proxy: None, is_kept: true };
         let fields = [
             Field::new("X-A", "b"),
             Field::new("Content-Length", "9"),
@@ -264,15 +225,32 @@ mod tests {
         ];
         let text = |made: Result<Vec<u8>, OperationError>| String::from_utf8(made.unwrap()).unwrap();
         assert_eq!(
-            text(head(&url, b"POST", &fields, 3)),
-            "POST /b HTTP/1.1\r\nHost: a:1\r\nContent-Length: 3\r\nConnection: close\r\nX-A: b\r\n\r\n"
+            text(head(&url, b"POST", &fields, 3, closed)),
+            "POST /b HTTP/1.1\r\nHost: a:1\r\nUser-Agent: nginx-js\r\nContent-Length: 3\r\nConnection: close\r\nX-A: b\r\n\r\n"
         );
         assert_eq!(
-            text(head(&url, b"GET", &[Field::new("host", "b")], 0)),
-            "GET /b HTTP/1.1\r\nConnection: close\r\nhost: b\r\n\r\n"
+            text(head(&url, b"GET", &[Field::new("host", "b"), Field::new("User-Agent", "c")], 0, kept)),
+            "GET /b HTTP/1.1\r\nhost: b\r\nUser-Agent: c\r\n\r\n"
         );
-        assert!(head(&url, b"GET x", &[], 0).is_err());
-        assert!(head(&url, b"GET", &[Field::new("a", "b\r\nc: d")], 0).is_err());
-        assert!(head(&url, b"GET", &[Field::new("a:", "b")], 0).is_err());
+        assert!(head(&url, b"GET x", &[], 0, closed).is_err());
+        assert!(head(&url, b"GET", &[Field::new("a", "b\r\nc: d")], 0, closed).is_err());
+        assert!(head(&url, b"GET", &[Field::new("a:", "b")], 0, closed).is_err());
+    }
+
+    #[test]
+    fn proxy_gets_the_url_and_its_own_credentials() {
+        let credentials = "Proxy-Authorization: Basic b3du\r\n".to_owned();
+        let proxy = ForwardProxy { host: "p".to_owned(), port: 1, fields: credentials };
+        let way = Way { proxy: Some(&proxy), is_kept: true };
+        let fields = [Field::new("User-Agent", "c"), Field::new("Proxy-Authorization", "Basic x")];
+        let text = |url: &str| {
+            let url = FetchUrl::parse(url.as_bytes()).unwrap();
+            String::from_utf8(head(&url, b"GET", &fields, 0, way).unwrap()).unwrap()
+        };
+        assert_eq!(
+            text("http://a:2/b?c"),
+            "GET http://a:2/b?c HTTP/1.1\r\nHost: a:2\r\nProxy-Authorization: Basic b3du\r\nUser-Agent: c\r\n\r\n"
+        );
+        assert!(!text("https://a/b").contains("b3du"));
     }
 }

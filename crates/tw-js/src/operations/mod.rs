@@ -3,6 +3,8 @@
 mod answer;
 pub(crate) mod dictionary;
 pub(crate) mod fetch;
+pub(crate) mod fetch_proxy;
+pub(crate) mod fetch_url;
 pub(crate) mod file;
 pub(crate) mod request_body;
 pub(crate) mod subrequest;

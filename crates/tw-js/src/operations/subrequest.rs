@@ -3,8 +3,8 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tw_http::Method;
-use tw_http::target;
+use tw_http::fields::is_name;
+use tw_http::{Method, target};
 use tw_log::{Level, Text};
 use tw_phases::background_subrequest;
 use tw_phases::early_subrequest::EarlySubrequest;
@@ -57,7 +57,7 @@ impl Subrequests {
         order: Order,
     ) -> Result<Option<Reply>, OperationError> {
         let uri = uri_of(&order)?;
-        let method = method_of(&order)?;
+        let (method, name) = method_of(&order)?;
         let is_bodiless = order.body.is_none() && matches!(method, Method::Get | Method::Head);
         let body = order.body.map(|body| Bytes::from(body.into_vec()));
         if order.is_detached {
@@ -74,7 +74,13 @@ impl Subrequests {
         }
         let inherited = (!is_bodiless && body.is_none()).then(|| r.body.copy());
         let prepare = |part: &mut Request| {
-            part.state.method = Some(method);
+            match method {
+                Method::Other => {
+                    part.head.set_method(&name);
+                    part.state.method = None;
+                }
+                method => part.state.method = Some(method),
+            }
             match (body, inherited) {
                 (Some(body), _) => part.replace_body(Some(body)),
                 (None, Some(inherited)) => part.body = inherited,
@@ -128,7 +134,7 @@ impl Running {
                 Poll::Ready(Ok(Some(piece))) if self.body.len() + piece.len() > head.buffer_size => {
                     let size = head.buffer_size;
                     return Poll::Ready(Err(OperationError::Error(format!(
-                        "subrequest response is larger than {size} bytes"
+                        "too big subrequest response: more than {size} bytes"
                     ))));
                 }
                 Poll::Ready(Ok(Some(piece))) => self.body.extend_from_slice(&piece),
@@ -164,14 +170,20 @@ fn uri_of(order: &Order) -> Result<Uri, OperationError> {
     }
 }
 
-fn method_of(order: &Order) -> Result<Method, OperationError> {
+/// Method and its name.
+fn method_of(order: &Order) -> Result<(Method, Vec<u8>), OperationError> {
     if order.method.is_empty() {
-        return Ok(Method::Get);
+        return Ok((Method::Get, Vec::new()));
     }
     match Method::of(&order.method) {
-        Method::Other => Err(OperationError::Error(format!("unknown method \"{}\"", Text(&order.method)))),
-        method => Ok(method),
+        Method::Connect => Err(unknown_method(order)),
+        Method::Other if !is_name(&order.method) => Err(unknown_method(order)),
+        method => Ok((method, order.method.to_vec())),
     }
+}
+
+fn unknown_method(order: &Order) -> OperationError {
+    OperationError::Error(format!("unknown method \"{}\"", Text(&order.method)))
 }
 
 /// Logs why there is no subrequest.

@@ -3,12 +3,17 @@
 //! A value may depend on variables of `js_set`, as that of `map` does. The loop cannot compute those while the script waits for the answer; so
 //! the script process computes them: [`Reply::Function`] names the function, and its result comes with the next operation.
 
+use std::sync::Arc;
+
 use tw_core::vars::Value;
+use tw_keyval::{ChangeError, KEYVAL_VARIABLES, KeyvalVariables, KeyvalZone};
+use tw_log::Level;
+use tw_rt::watch::Subject;
 use tw_script::{ByteBuf, OperationError, Reply};
 
 use super::answer::Answer;
 use crate::script_session::ScriptSession;
-use crate::script_variables;
+use crate::script_variables::{self, ChangeableVariables};
 
 /// Value of a variable of `r`, or the function that has to be called first.
 pub(crate) fn read<S: ScriptSession>(r: &mut S, name: &[u8]) -> Answer {
@@ -19,6 +24,13 @@ pub(crate) fn read<S: ScriptSession>(r: &mut S, name: &[u8]) -> Answer {
         return Ok(Reply::Function { variable: missing.slot, function: missing.function });
     }
     Ok(evaluate(r, &name))
+}
+
+/// Names of the variables of `js_var`.
+pub(crate) fn names<S: ScriptSession>(s: &S) -> Answer {
+    let variables = s.shared_objects().find::<ChangeableVariables>(S::VARIABLES);
+    let names = variables.map(|variables| variables.0.lock().clone()).unwrap_or_default();
+    Ok(Reply::Names(names.into_iter().map(|name| ByteBuf::from(name.into_bytes())).collect()))
 }
 
 /// Value of a variable of a finished subrequest.
@@ -65,9 +77,16 @@ fn evaluate<S: ScriptSession>(r: &S, name: &str) -> Reply {
     Reply::Value((value == Value::Found).then(|| ByteBuf::from(out)))
 }
 
-/// Gives a variable of `r` a value.
+/// Gives a variable of `r` a value. One of `keyval` changes the pair behind it.
 pub(crate) fn set<S: ScriptSession>(r: &mut S, name: &[u8], value: &[u8]) -> Answer {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    let keyval = r.shared_objects().find::<KeyvalVariables<S>>(KEYVAL_VARIABLES);
+    if let Some((key, zone)) = keyval.and_then(|variables| variables.pair(&name, r)) {
+        return put_pair(r, &zone, &key, value);
+    }
+    if name == "request_id" {
+        return set_id(r, value);
+    }
     match r.slots().target(&name) {
         Some(target) => {
             target.store(r, value.to_vec());
@@ -78,4 +97,43 @@ pub(crate) fn set<S: ScriptSession>(r: &mut S, name: &[u8], value: &[u8]) -> Ans
         }
         None => Err(S::refusal("variable not found".to_owned())),
     }
+}
+
+/// Gives `r` the ID of another request, which tables of `keyval` may have as their key.
+fn set_id<S: ScriptSession>(r: &mut S, value: &[u8]) -> Answer {
+    let digits = str::from_utf8(value).ok().filter(|text| text.len() == 32 && !text.starts_with('+'));
+    let id = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
+    let id = id.ok_or_else(|| OperationError::Type("request_id has 32 hexadecimal digits".to_owned()))?;
+    if r.set_id(id.to_be_bytes()) {
+        Ok(Reply::Done)
+    } else {
+        Err(OperationError::Type("variable is not writable".to_owned()))
+    }
+}
+
+/// Changes a pair of `keyval`. The file of its zone is written later, by a task.
+fn put_pair<S: ScriptSession>(r: &S, zone: &Arc<KeyvalZone>, key: &[u8], value: &[u8]) -> Answer {
+    zone.put(key, value).map_err(|error| {
+        let why = match error {
+            ChangeError::Full => "the zone has no room for it",
+            ChangeError::InvalidKey => "its key is no address or network",
+            ChangeError::KeyExists | ChangeError::NoKey => "its pair has changed meanwhile",
+        };
+        OperationError::Error(format!("a variable of keyval cannot be set: {why}"))
+    })?;
+    // A loop that ends writes no file any more.
+    if let Some(event_loop) = r.http()
+        && zone.begin_save()
+    {
+        let zone = zone.clone();
+        let disk = r.files_disk().clone();
+        tw_rt::spawn_local(Subject { kind: "saving a keyval zone", id: 0 }, async move {
+            if let Err(error) = zone.save(&disk).await {
+                let path = zone.state_path().map_or_else(String::new, |path| error.on(path).to_string());
+                let message = format_args!("{path} while saving the state of a keyval zone");
+                event_loop.process().error_log.write(Level::Crit, None, message);
+            }
+        });
+    }
+    Ok(Reply::Done)
 }

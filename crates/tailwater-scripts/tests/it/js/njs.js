@@ -21,3 +21,7 @@ function values_are_checked() {
     throws(() => ngx.shared.strings.set('a', 'b', 0), 'greater than or equal to 1');
     throws(() => njs.on('start', () => 1), 'unknown event');
 }
+function built_in_modules_are_required() {
+    equal(require('crypto').createHash('md5').update('').digest('hex'), 'd41d8cd98f00b204e9800998ecf8427e');
+    throws(() => require('./main.js'), 'Cannot load module "./main.js"');
+}

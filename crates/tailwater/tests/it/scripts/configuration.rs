@@ -53,16 +53,8 @@ fn directives_that_cannot_be_used_are_refused() {
         ),
         ("js_import main.js; js_set $a main.a twice;", "", "unrecognized flag \"twice\""),
         ("js_import main.js; js_set a main.a;", "", "invalid variable name \"a\""),
-        (
-            "",
-            "js_content main.content;",
-            "no \"js_import\" directives found for \"js_content\" \"main.content\"",
-        ),
-        (
-            "",
-            "js_body_filter main.filter;",
-            "no \"js_import\" directives found for \"js_body_filter\" \"main.filter\"",
-        ),
+        ("", "js_content main.content;", "no imports defined for \"js_content\" \"main.content\""),
+        ("", "js_body_filter main.filter;", "no imports defined for \"js_body_filter\" \"main.filter\""),
         ("js_processes 0;", "", "must be between 1 and 256"),
         ("js_program /nowhere/scripts; js_import main.js;", "", "needs the program \"/nowhere/scripts\""),
     ];

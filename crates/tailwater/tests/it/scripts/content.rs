@@ -2,8 +2,8 @@
 
 use tw_testkit::Client;
 
-use super::start_scripted;
-use crate::support::{get, page, raw, request};
+use super::{scripted, start_scripted};
+use crate::support::{get, page, raw, request, start};
 
 #[test]
 fn function_answers_with_what_it_returns() {
@@ -123,8 +123,8 @@ fn body_of_a_request_is_read_from_memory_and_from_its_file() {
     assert_eq!(post("/text", "hello world"), (200, "11 hello".to_owned()));
     let large = format!("{}the end", "x".repeat(100_000));
     assert_eq!(post("/read", &large), (200, "100007 e end".to_owned()));
-    assert_eq!(post("/text", &large).0, 500, "a body in a file is no text");
-    server.wait_error_log("request body is in a file").unwrap();
+    assert_eq!(post("/text", &large), (200, "100007 xxxxx".to_owned()));
+    server.wait_error_log("reading request body from a temporary file").unwrap();
 }
 
 #[test]
@@ -170,7 +170,96 @@ fn exception_is_logged_with_its_place_and_answered_with_500() {
         "{line}"
     );
     server.wait_error_log("js: \"main.nothing\" has sent no response").unwrap();
-    server.wait_error_log("in a promise").unwrap();
+    let line = server.wait_error_log("in a promise").unwrap();
+    assert!(line.contains("js unhandled rejection: Error: in a promise"), "{line}");
+}
+
+#[test]
+fn response_stands_whatever_happens_behind_it() {
+    let script = "
+        function rejects(r) { Promise.reject(new Error('nobody handles it')); r.return(200, 'one'); }
+        function throws(r) { r.return(200, 'two'); throw new Error('behind the response'); }
+        function handled(r) {
+            const late = Promise.reject(new Error('handled late'));
+            setTimeout(() => late.catch(error => r.return(200, error.message)), 1);
+        }
+        function number(r) { r.return(Number(r.args.code)); }
+        export default {rejects, throws, handled, number};";
+    let Some(server) = start_scripted(
+        script,
+        "location /rejects { js_content main.rejects; } location /throws { js_content main.throws; } \
+         location /handled { js_content main.handled; } location /number { js_content main.number; }",
+    ) else {
+        return;
+    };
+    assert_eq!(page(&server, "/rejects"), (200, "one".to_owned()));
+    server.wait_error_log("js unhandled rejection: Error: nobody handles it").unwrap();
+    assert_eq!(page(&server, "/throws"), (200, "two".to_owned()));
+    server.wait_error_log("js exception: Error: behind the response").unwrap();
+    assert_eq!(page(&server, "/handled"), (200, "handled late".to_owned()));
+    for (code, status) in [("204", 204), ("no", 500), ("1e100", 500)] {
+        assert_eq!(get(&server, &format!("/number?code={code}")).status, status, "{code}");
+    }
+    server.wait_error_log("TypeError: invalid number").unwrap();
+    server.wait_error_log("RangeError: number is out of range").unwrap();
+}
+
+#[test]
+fn client_does_not_wait_for_work_behind_its_response() {
+    let script = "
+        function begin(r) {
+            r.return(200, 'begun');
+            const wait = () => ngx.shared.state.get('go') ? r.error(`at the end: ${r.variables.arg_n}`) : setTimeout(wait, 1);
+            wait();
+        }
+        function go(r) { ngx.shared.state.set('go', 'yes'); r.return(204); }
+        export default {begin, go};";
+    let Some(builder) = scripted(script) else { return };
+    let server = start(
+        builder,
+        "js_import main.js; js_shared_dict_zone zone=state:64k; \
+         server { listen 127.0.0.1:{port}; error_log logs/error.log info; access_log logs/access.log; \
+           location /begin { js_content main.begin; } location /go { js_content main.go; } }",
+    );
+    let mut waiting = server.connect().unwrap();
+    waiting.send("GET /begin?n=7 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(waiting.read_response().unwrap().text(), "begun");
+    assert_eq!(get(&server, "/go").status, 204);
+    server.wait_error_log("at the end: 7").unwrap();
+    // The connection is free again.
+    waiting.send("GET /go HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(waiting.read_response().unwrap().status, 204);
+}
+
+#[test]
+fn exit_hook_runs_at_the_end_of_the_request() {
+    let script = "
+        function content(r) {
+            njs.on('exit', () => {
+                ngx.log(ngx.WARN, `exit: ${r.variables.bytes_sent > 0} ${r.variables.status}`);
+                Promise.resolve().then(() => ngx.log(ngx.WARN, 'exit job'));
+            });
+            r.return(201, 'body');
+        }
+        function fails(r) { njs.on('exit', () => { throw new Error('exit fails'); }); r.return(204); }
+        export default {content, fails};";
+    let Some(server) = start_scripted(
+        script,
+        "location /content { js_content main.content; } location /fails { js_content main.fails; }",
+    ) else {
+        return;
+    };
+    for _ in 0..2 {
+        assert_eq!(page(&server, "/content"), (201, "body".to_owned()));
+    }
+    let line = server.wait_error_log("exit: ").unwrap();
+    assert!(
+        line.contains("[warn]") && line.contains("exit: true 201") && line.contains("GET /content"),
+        "{line}"
+    );
+    server.wait_error_log("exit job").unwrap();
+    assert_eq!(get(&server, "/fails").status, 204);
+    server.wait_error_log("js exception: Error: exit fails").unwrap();
 }
 
 #[test]

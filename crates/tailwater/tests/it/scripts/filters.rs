@@ -94,6 +94,48 @@ fn function_decides_about_access() {
 }
 
 #[test]
+fn body_of_an_upstream_server_ends_with_an_empty_piece() {
+    let script = "
+        function show(r, data, flags) { r.sendBuffer(`<${data} ${flags.last}>`, flags); }
+        function waits(r, data, flags) { setTimeout(() => {}, 1); r.sendBuffer(data, flags); }
+        function late(r) { setTimeout(() => {}, 1); }
+        export default {show, waits, late};";
+    let Some(builder) = scripted(script) else { return };
+    let server = start(
+        builder,
+        "js_import main.js; server { listen 127.0.0.1:{port}; error_log logs/error.log info; \
+           location /own { js_body_filter main.show; return 200 body; } \
+           location /passed { js_body_filter main.show; proxy_pass http://127.0.0.1:{port1}; } \
+           location /waits { js_body_filter main.waits; return 200 body; } \
+           location /late { js_header_filter main.late; return 200 body; } } \
+         server { listen 127.0.0.1:{port1}; location / { return 200 body; } }",
+    );
+    assert_eq!(page(&server, "/own").1, "<body true>");
+    assert_eq!(page(&server, "/passed").1, "<body false>< true>");
+    raw(&server, "GET /waits HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    server.wait_error_log("async operation inside \"main.waits\" body filter").unwrap();
+    assert_eq!(get(&server, "/late").status, 500);
+    server.wait_error_log("async operation inside \"main.late\" header filter").unwrap();
+}
+
+#[test]
+fn body_that_cannot_be_read_ends_the_request_with_its_status() {
+    let script = "
+        async function access(r) { await r.readRequestText(); }
+        export default {access};";
+    let locations = "location / { client_max_body_size 4; js_access main.access; return 200 page; }";
+    let Some(server) = start_scripted(script, &locations.replace("return 200 page;", "alias html/page;"))
+    else {
+        return;
+    };
+    let refused = raw(
+        &server,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n8\r\ntoolarge\r\n0\r\n\r\n",
+    );
+    assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+}
+
+#[test]
 fn filters_apply_to_subrequests_and_error_pages() {
     let script = "
         function mark(r) { r.headersOut['X-Mark'] = `${r.headersOut['X-Mark'] || ''}m`; }

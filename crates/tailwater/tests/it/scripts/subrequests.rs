@@ -23,8 +23,17 @@ fn subrequests_run_side_by_side_and_give_their_responses() {
             const reply = await r.subrequest('/itself');
             r.return(reply.status, reply.responseText);
         }
+        async function purge(r) {
+            const reply = await r.subrequest('/echo', {method: 'PURGE'});
+            r.return(200, `${reply.responseText} ${reply.headersOut['X-Method']}`);
+        }
+        function refused(r) {
+            const text = {toString() { return {}; }};
+            const wrong = [['../up'], ['/a/../../b'], ['/a%00b'], [text], ['/a', {args: text}], ['/a', '', 'no function']];
+            r.return(200, wrong.map(list => { try { r.subrequest(...list); return 'begun'; } catch (e) { return e.message; } }).join());
+        }
         function detached(r) { r.subrequest('/detached', {detached: true}); r.return(200, 'at once'); }
-        export default {both, post, callback, missing, large, itself, detached};";
+        export default {both, post, callback, missing, large, itself, purge, refused, detached};";
     let Some(builder) = scripted(script) else { return };
     let server = start(
         builder.file("html/large", "x".repeat(100_000)),
@@ -32,7 +41,8 @@ fn subrequests_run_side_by_side_and_give_their_responses() {
            location /both { js_content main.both; } location /post { js_content main.post; } \
            location /callback { js_content main.callback; } location /missing { js_content main.missing; } \
            location /toolarge { js_content main.large; } location /itself { js_content main.itself; } \
-           location /detach { js_content main.detached; } \
+           location /detach { js_content main.detached; } location /purge { js_content main.purge; } \
+           location /refused { js_content main.refused; } \
            location /a { return 200 \"a $args\"; } location /b { return 201 \"b $args\"; } \
            location /echo { proxy_pass http://127.0.0.1:{port1}; } \
            location /detached { log_subrequest on; access_log logs/detached.log; return 204; } } \
@@ -45,7 +55,12 @@ fn subrequests_run_side_by_side_and_give_their_responses() {
     assert_eq!(page(&server, "/post").1, "POST q=3 8 POST q=3");
     assert_eq!(page(&server, "/callback"), (200, "a ".to_owned()));
     assert_eq!(page(&server, "/missing").1, "404");
-    assert_eq!(page(&server, "/toolarge").1, "subrequest response is larger than 4096 bytes");
+    assert_eq!(page(&server, "/toolarge").1, "too big subrequest response: more than 4096 bytes");
+    assert_eq!(page(&server, "/purge").1, "PURGE   PURGE");
+    assert_eq!(
+        page(&server, "/refused").1,
+        "unsafe uri,unsafe uri,unsafe uri,failed to convert uri arg,failed to convert options.args,callback is not a function"
+    );
     assert_eq!(page(&server, "/detach").1, "at once");
     assert_eq!(server.log("logs/detached.log", 1).unwrap().len(), 1);
 }
