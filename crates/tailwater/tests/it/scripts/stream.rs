@@ -297,8 +297,8 @@ fn session_asks_other_servers() {
 #[test]
 fn directives_that_cannot_be_used_are_refused() {
     for (stream, servers, message) in [
-        ("", "js_access main.f;", "no \"js_import\" directives found for \"js_access\" \"main.f\""),
-        ("", "js_filter main.f;", "no \"js_import\" directives found for \"js_filter\" \"main.f\""),
+        ("", "js_access main.f;", "no imports defined for \"js_access\" \"main.f\""),
+        ("", "js_filter main.f;", "no imports defined for \"js_filter\" \"main.f\""),
         ("js_import main.js; js_content main.f;", "", "\"js_content\" directive is not allowed here"),
         ("js_import main.js;", "js_periodic main.f interval=0;", "invalid parameter \"interval=0\""),
         ("js_import main.js;", "js_periodic main.f every=1s;", "invalid parameter \"every=1s\""),
