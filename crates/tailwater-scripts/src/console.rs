@@ -6,8 +6,10 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::event::{Timespec, poll};
+use rustix::io::Errno;
 use tw_script::{
     CallId, Effect, Environment, Exception, Field, FrameError, Load, LoadError, LogLevel, Module, Operation,
     OperationError, Outcome, ProcessMessage, Reply, Settings, Source, Token,
@@ -146,8 +148,17 @@ fn wait(mut realm: Realm, terminal: &Terminal) -> Result<(), String> {
         let Some(next) = realm.next_timer() else {
             return Err("the module waits for something that does not happen".to_owned());
         };
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        pause(next.saturating_duration_since(Instant::now()))?;
         realm.fire_timers(Instant::now());
+    }
+}
+
+/// Waits, as there is nothing else to do.
+fn pause(time: Duration) -> Result<(), String> {
+    let timeout = Timespec::try_from(time).map_err(|error| error.to_string())?;
+    match poll(&mut [], Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

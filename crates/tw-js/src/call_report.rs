@@ -1,7 +1,7 @@
 //! Reports about calls of scripts: their lines in the error log, and the ends of calls that have failed.
 
 use tw_core::session::Session;
-use tw_log::{Level, Text};
+use tw_log::{ErrorLog, Level, Text};
 use tw_script::{ByteBuf, Exception, LoadError, LogLevel, Outcome};
 
 use crate::counters::Counters;
@@ -55,13 +55,21 @@ pub(crate) fn outcome<S: Session>(
 
 /// Writes a line of a script into the error log of the request or session.
 pub(crate) fn log<S: Session>(r: &S, level: LogLevel, message: &[u8]) {
-    let level = match level {
+    r.log(level_of(level), format_args!("js: {}", Text(message)));
+}
+
+/// Writes a line of a script outside of calls into an error log.
+pub(crate) fn log_without_session(log: &ErrorLog, level: LogLevel, message: &[u8]) {
+    log.write(level_of(level), None, format_args!("js: {}", Text(message)));
+}
+
+const fn level_of(level: LogLevel) -> Level {
+    match level {
         LogLevel::Debug => Level::Debug,
         LogLevel::Info => Level::Info,
         LogLevel::Warn => Level::Warn,
         LogLevel::Error => Level::Error,
-    };
-    r.log(level, format_args!("js: {}", Text(message)));
+    }
 }
 
 /// Logs and counts a failure.

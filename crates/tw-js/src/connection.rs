@@ -21,6 +21,7 @@ use tw_script::{
     Operation, OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
 };
 
+use crate::call_report;
 use crate::operations::dictionary;
 use crate::operations::file::CallFiles;
 use crate::outgoing::Outgoing;
@@ -387,6 +388,13 @@ impl Connection {
                 }
                 ProcessMessage::ScriptOperation { script, token, operation } => {
                     self.operate(script, token, operation)?;
+                }
+                ProcessMessage::Effect { call: 0, effect: Effect::Log { level, message } } => {
+                    // All sets of a configuration have the same log.
+                    let set = self.scripts.borrow().values().find_map(|loaded| loaded.set.upgrade());
+                    if let Some(set) = set {
+                        call_report::log_without_session(&set.resources.error_log, level, &message);
+                    }
                 }
                 ProcessMessage::Effect { call, effect } => self.push(call, CallMessage::Effect(effect)),
                 ProcessMessage::Handled { call } => self.push(call, CallMessage::Handled),

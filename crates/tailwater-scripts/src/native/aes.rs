@@ -83,7 +83,7 @@ pub(super) fn decrypt(
 }
 
 /// Encrypts or decrypts data in place by GCM, and returns the tag as if the result were encrypted.
-fn seal(key: &[u8], parameters: &Parameters<'_>, data: &mut Vec<u8>) -> Result<[u8; TAG_SIZE], Refused> {
+fn seal(key: &[u8], parameters: &Parameters<'_>, data: &mut [u8]) -> Result<[u8; TAG_SIZE], Refused> {
     let algorithm = match key.len() {
         16 => &aead::AES_128_GCM,
         24 => &aead::AES_192_GCM,
@@ -123,7 +123,7 @@ fn ghash(subkey: u128, aad: &[u8], data: &[u8]) -> u128 {
         block.iter_mut().zip(chunk).for_each(|(place, byte)| *place = *byte);
         hash = multiply(hash ^ u128::from_be_bytes(block), subkey);
     }
-    let lengths = (aad.len() as u128 * 8) << 64 | data.len() as u128 * 8;
+    let lengths = ((aad.len() as u128 * 8) << 64) | (data.len() as u128 * 8);
     multiply(hash ^ lengths, subkey)
 }
 

@@ -219,7 +219,8 @@ fn padded(number: &[u8], size: usize) -> Result<Vec<u8>, Refused> {
 fn check_point(curve: &Curve, point: &[u8]) -> Result<(), Refused> {
     let key: Result<agreement::ParsedPublicKey, _> =
         agreement::UnparsedPublicKey::new(curve.algorithm, point).try_into();
-    Ok(drop(key?))
+    key?;
+    Ok(())
 }
 
 fn rsa_of_parts(is_private: bool, parts: &[Vec<u8>]) -> Result<Vec<u8>, Refused> {

@@ -263,6 +263,19 @@ fn exit_hook_runs_at_the_end_of_the_request() {
 }
 
 #[test]
+fn lines_outside_of_calls_reach_the_error_log_of_main() {
+    let script = "
+        console.error('while it is loaded');
+        function content(r) { njs.on('exit', () => console.error('at the end')); r.return(204); }
+        export default {content};";
+    let Some(server) = start_scripted(script, "location / { js_content main.content; }") else { return };
+    assert_eq!(get(&server, "/").status, 204);
+    for text in ["js: while it is loaded", "js: at the end"] {
+        assert!(server.wait_error_log(text).unwrap().contains("[error]"), "{text}");
+    }
+}
+
+#[test]
 fn script_writes_to_the_error_log() {
     let script = "
         function log(r) { r.log('an info'); r.warn('a warning'); r.error('an error'); ngx.log(ngx.WARN, 'of ngx'); r.return(204); }
