@@ -9,6 +9,7 @@ mod filters;
 mod overruns;
 mod periodic;
 mod processes;
+mod recipes;
 mod stream;
 mod subrequests;
 mod variables;
