@@ -46,7 +46,7 @@ impl Reading {
     }
 }
 
-/// A span in nanoseconds; they last for 584 years.
+/// A span in nanoseconds, of which 64 bits hold 584 years.
 pub(crate) const fn nanoseconds(span: Duration) -> u64 {
     span.as_secs().wrapping_mul(1_000_000_000).wrapping_add(span.subsec_nanos() as u64)
 }
