@@ -57,7 +57,7 @@ pub struct ForwardProxy {
 pub struct HostKeepalive {
     /// Owner of the connections.
     pub owner: PoolKey,
-    /// How many, and for how long.
+    /// Number of connections, and the time for which they are kept.
     pub settings: KeepaliveSettings,
 }
 

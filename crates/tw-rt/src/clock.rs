@@ -24,7 +24,7 @@ pub struct UnixTime {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) instant: Instant,
-    /// The same in nanoseconds since some moment in the life of this process: computing with them takes a tenth of the instructions.
+    /// Nanoseconds from some moment in the life of this process to this reading. Computing with them takes a tenth of the instructions.
     pub(crate) ns: u64,
 }
 

@@ -16,7 +16,7 @@ fn variable_functions_return_strings() {
     assert_eq!(set(&mut host, "test.a"), text("5"));
     assert_eq!(set(&mut host, "test.b"), Some(Outcome::Value(None)));
     assert_eq!(set(&mut host, "test.c"), Some(Outcome::Value(None)));
-    assert_eq!(set(&mut host, "test.d"), text("[object Promise]"));
+    assert_eq!(set(&mut host, "test.d"), text("2"));
     assert_eq!(set(&mut host, "test.e"), text("late"));
     assert_eq!(set(&mut host, "test.h.i"), text("/a b"));
     assert_eq!(set(&mut host, "test.n"), Some(Outcome::Value(Some(ByteBuf::from(vec![0x61, 0xff])))));

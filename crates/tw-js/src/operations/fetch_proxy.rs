@@ -14,7 +14,7 @@ use super::fetch_url::FetchUrl;
 /// Proxy of one block.
 #[derive(Clone)]
 pub(crate) enum FetchProxy {
-    /// The same for all requests, or none.
+    /// One proxy for all requests, or none.
     Fixed(Option<ForwardProxy>),
     /// URL with variables, which may be empty: a template of the protocol of the block.
     Computed(Arc<dyn Any + Send + Sync>),
