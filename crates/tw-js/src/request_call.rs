@@ -187,12 +187,7 @@ impl RequestCall {
     }
 
     /// Answers an operation, or begins it.
-    async fn operate(
-        &mut self,
-        r: &mut Request,
-        token: Token,
-        operation: Operation,
-    ) -> Result<(), Failed> {
+    async fn operate(&mut self, r: &mut Request, token: Token, operation: Operation) -> Result<(), Failed> {
         // A client or a disk that fails is no matter of the script.
         let failed = |status| Failed { status };
         let answer = match operation {

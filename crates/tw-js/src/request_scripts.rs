@@ -34,7 +34,11 @@ impl RequestScripts {
         match r.extensions.get::<Self>() {
             Some(own) if own.owner == owner => own,
             _ => {
-                let own = Rc::new(Self { owner, contexts: HeldContexts::default(), exit_hooks: RefCell::default() });
+                let own = Rc::new(Self {
+                    owner,
+                    contexts: HeldContexts::default(),
+                    exit_hooks: RefCell::default(),
+                });
                 r.extensions.put(own.clone());
                 own
             }
