@@ -63,8 +63,7 @@ impl Realm {
         let result = result.and_then(|value| drained.map(|()| value));
         let result = result.and_then(|value| value.map_or(Ok(None), |value| self.variable_value(value)));
         // A promise may find somebody who handles it as long as the call waits for something.
-        let is_due =
-            !self.state.watch.is_expired() && !(is_patient(kind) && self.state.pending_count(id) > 0);
+        let is_due = !(self.state.watch.is_expired() || is_patient(kind) && self.state.pending_count(id) > 0);
         let rejected = if is_due { self.rejection() } else { Ok(()) };
         self.state.watch.stop();
         let mut result = result.and_then(|value| rejected.map(|()| value));
