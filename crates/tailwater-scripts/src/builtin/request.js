@@ -102,6 +102,14 @@
         });
     }
 
+    // Names of the variables of js_var that begin with a prefix.
+    function variableNames(prefix = '') {
+        if (typeof prefix !== 'string') {
+            throw new TypeError('"prefix" must be a string');
+        }
+        return host.variableNames().filter((name) => name.startsWith(prefix));
+    }
+
     function variables(subject, isRaw) {
         const get = (name) => isRaw ? core.buffer(host.rawVariable(subject, name)) : host.variable(subject, name);
         return lookup(subject, get, () => [], (name, value) => {
@@ -198,12 +206,7 @@
         get status() { return host.status(this.#subject); }
         set status(value) { host.setStatus(integer(value)); }
 
-        jsVarNames(prefix) {
-            if (prefix !== undefined && typeof prefix !== 'string') {
-                throw new TypeError('"prefix" must be a string');
-            }
-            return host.variableNames().filter((name) => name.startsWith(prefix ?? ''));
-        }
+        jsVarNames(prefix) { return variableNames(prefix); }
 
         get responseBuffer() { return core.buffer(this.#body); }
         get responseText() { return this.#body === undefined ? undefined : host.decode(this.#body); }
@@ -370,6 +373,6 @@
         make: () => new Request(0),
         refresh: Request.refresh,
         periodic: () => ({ variables: variables(0, false), rawVariables: variables(0, true) }),
-        variables, level,
+        variables, variableNames, level,
     };
 })

@@ -43,6 +43,7 @@
         get variables() { return this.#cache.variables ??= core.part('request').variables(0, false); }
         get rawVariables() { return this.#cache.rawVariables ??= core.part('request').variables(0, true); }
 
+        jsVarNames(prefix) { return core.part('request').variableNames(prefix); }
         allow(code = 0) { this.done(code); }
         decline(code = -5) { this.done(code); }
         deny(code = 403) { this.done(code); }

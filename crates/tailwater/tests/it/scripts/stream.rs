@@ -99,14 +99,15 @@ fn preread_sees_all_bytes_so_far_and_leaves_them_to_the_content() {
             s.on('upload', (data, flags) => { seen.push(data.length); s.warn(`${data.length} bytes`); if (data.includes('!')) { s.variables.kind = data[0]; s.done(); } });
         }
         function sizes(s) { return seen.join(','); }
-        export default {preread, sizes};";
+        function names(s) { return s.jsVarNames('k').join(); }
+        export default {preread, sizes, names};";
     let Some(builder) = scripted(script) else { return };
     let addr = echo();
     let server = start_stream(
         builder,
         &format!(
-            "js_set $sizes main.sizes; js_var $kind none; map $kind $mapped {{ default other; a 'of a'; }} \
-             server {{ listen 127.0.0.1:{{port}}; js_preread main.preread; return '$kind $mapped $sizes'; }} \
+            "js_set $sizes main.sizes; js_set $names main.names; js_var $kind none; map $kind $mapped {{ default other; a 'of a'; }} \
+             server {{ listen 127.0.0.1:{{port}}; js_preread main.preread; return '$names $kind $mapped $sizes'; }} \
              server {{ listen 127.0.0.1:{{port1}}; js_preread main.preread; proxy_half_close on; proxy_pass {addr}; }} \
              server {{ listen 127.0.0.1:{{port2}}; preread_buffer_size 10; js_preread main.preread; return full; }}"
         ),
@@ -116,7 +117,7 @@ fn preread_sees_all_bytes_so_far_and_leaves_them_to_the_content() {
     server.wait_error_log("2 bytes").unwrap();
     client.send("c!").unwrap();
     let text = String::from_utf8(client.read_until_close().unwrap()).unwrap();
-    let sizes = text.strip_prefix("a of a ").unwrap_or_else(|| panic!("{text}"));
+    let sizes = text.strip_prefix("kind a of a ").unwrap_or_else(|| panic!("{text}"));
     assert!(sizes.ends_with("2,4"), "the function sees all bytes each time: {sizes}");
     assert_eq!(answer(server.addr_of(1), "passed on!"), "passed on!");
     assert_eq!(answer(server.addr_of(2), "more than ten bytes"), "");
