@@ -7,7 +7,7 @@
 //!            │                                   │
 //!            └─ graceful shutdown: GOAWAY ───────┴─ idle for too long, or evicted: GOAWAY → (lingering) close
 //! ```
-//! Limits of clients are here and in `tw-http2` ([`LIMITS`]), and in `streams`; a client that exceeds one gets GOAWAY, with one line in the error log.
+//! Limits of clients are here and in `tw-http2` (`LIMITS`), and in `streams`; a client that exceeds one gets GOAWAY, with one line in the error log.
 
 use std::fmt;
 use std::io;

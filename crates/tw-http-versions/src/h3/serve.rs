@@ -8,7 +8,7 @@
 //!            │                                   │
 //!            └─ graceful shutdown: GOAWAY, then a last one ─┴─ idle for too long, or evicted → responses arrive, close
 //! ```
-//! Limits of clients are here and in `tw-http3` ([`LIMITS`]), and in `streams`; a client that exceeds one gets CONNECTION_CLOSE, with one line in the error
+//! Limits of clients are here and in `tw-http3` (`LIMITS`), and in `streams`; a client that exceeds one gets CONNECTION_CLOSE, with one line in the error
 //! log.
 
 use std::fmt;
