@@ -9,6 +9,8 @@
     const TypeErrorClass = TypeError;
 
     const parts = new Map();
+    // Rejected promises that are remembered; the first one that nobody handles is reported.
+    const REJECTIONS_MAX = 1000;
     const pending = new Map();
     const timers = new Map();
     const rejections = new Map();
@@ -134,7 +136,7 @@
         rejected(promise, reason, isHandled) {
             if (isHandled) {
                 rejections.delete(promise);
-            } else {
+            } else if (rejections.size < REJECTIONS_MAX) {
                 rejections.set(promise, reason);
             }
         },

@@ -21,7 +21,7 @@ fn variable_functions_return_strings() {
     assert_eq!(set(&mut host, "test.h.i"), text("/a b"));
     assert_eq!(set(&mut host, "test.n"), Some(Outcome::Value(Some(ByteBuf::from(vec![0x61, 0xff])))));
     for (name, message) in [
-        ("test.f", "Error: async operation inside a variable handler"),
+        ("test.f", "async operation inside \"test.f\" variable handler, its pending events are dropped"),
         ("test.g", "RangeError: no"),
         ("test.x", "ReferenceError: js function \"test.x\" not found"),
     ] {
