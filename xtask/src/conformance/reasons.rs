@@ -152,6 +152,23 @@ const REASONS: &[(&str, &str)] = &[
         "A subrequest that a function of `js_set` begins ends with the function. In njs it goes on, and its callback answers in place of `js_content` (2 checks).",
     ),
     (
+        "js_periodic",
+        "It waits 0.2 s for the first calls; a debug build under load starts later. With a longer wait it passes.",
+    ),
+    (
+        "js_periodic_file",
+        "A script uses `fs` without the directive `js_fs_path`, which names the directories that scripts may use.",
+    ),
+    ("js_shared_dict", "It expects the first keys of a dictionary in the order of nginx's tree."),
+    ("stream_js_exit", "`njs.on('exit')` is not called in `stream`."),
+    (
+        "stream_js_object",
+        "`s.variables.status` is given a value, which only variables of `js_var`, `set` and their like can be given.",
+    ),
+    ("stream_js_periodic_file", "As `js_periodic_file`."),
+    ("stream_js_variables", "As `stream_js_object`."),
+    ("stream_js_variables_nocache", "As `js_variables_nocache`."),
+    (
         "js_variables_nocache",
         "A variable with `nocache` is computed once for each handler that reads it, and two `set` of one location are one handler.",
     ),
