@@ -53,7 +53,7 @@ impl Disk {
     /// Runs a closure as a job on the device of `path`: the door for a library that opens files itself. Never runs on the calling thread.
     ///
     /// # Errors
-    /// Those of [`Pool::run`](crate::Pool::run), and [`DiskError::Hung`] if the device makes no progress.
+    /// The errors of [`Pool::run`](crate::Pool::run), and [`DiskError::Hung`] if the device makes no progress.
     pub async fn run_at<T, W>(&self, account: &mut Account, path: &CStr, work: W) -> Result<T, DiskError>
     where
         W: FnOnce() -> T + Send + 'static,

@@ -49,7 +49,7 @@ impl SegmentList {
     /// Adds a segment of a process before, with the time of its last write.
     pub(super) fn add(&mut self, number: u32, size: u64, written_at: u32) {
         self.next = self.next.max(number + 1);
-        // What that process has removed may not be on the disk.
+        // Removals by that process may not be on the disk.
         let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
         let lease = SlotLease::default();
         let segment = Segment { size, open: None, unsynced, is_active: false, lease, written_at };

@@ -37,7 +37,7 @@ impl SegmentStore {
         for number in numbers {
             let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             let Some(open) = self.open_to_write(disk, &mut account, number).await? else { continue };
-            // What is removed meanwhile is noted anew.
+            // Entries that are removed meanwhile are noted anew.
             let taken = {
                 let mut segments = self.list.lock();
                 segments.segments.get_mut(&number).map(|segment| std::mem::take(&mut segment.unsynced))
