@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
-use tokio::time::sleep;
 use tw_log::Level;
+use tw_rt::time::sleep;
 
 use crate::config::{AcmeConfig, IssuerConfig};
 use crate::task::{Accounts, Task, load};

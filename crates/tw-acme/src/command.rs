@@ -9,9 +9,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tw_rt::time::sleep;
 
-use tokio::time::{Instant, sleep};
 use tw_base::Errno;
 
 use crate::error::Error;

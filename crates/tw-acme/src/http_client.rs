@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::time::timeout;
 use tw_base::Errno;
 use tw_dns::NameService;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, Piece};
@@ -17,6 +16,7 @@ use tw_http::{Method, Progress, date};
 use tw_net::tls::{self, HandshakeError, TlsStream};
 use tw_net::{Addr, ConnectOptions};
 use tw_rt::Socket;
+use tw_rt::time::timeout;
 use tw_tls::UpstreamError;
 
 use crate::error::{Error, in_one_line};

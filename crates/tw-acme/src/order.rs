@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 use tw_http::base64::encode_url as base64url;
+use tw_rt::time::{sleep, timeout};
 use tw_tls::certificate::CertificateFields;
 use tw_tls::chain;
 use zeroize::Zeroizing;

@@ -14,15 +14,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep, timeout};
 use tw_fleet::{CERTIFICATES, EngineError, Entry, Fleet, Lease, SealedStore, StoreClient, StoreWatch as _};
 use tw_log::Level;
+use tw_rt::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
 use crate::challenge_responses::{ChallengeResponses, PostedResponse};
@@ -404,7 +404,7 @@ impl SharedIssuer {
             if is_there {
                 break;
             }
-            if tokio::time::timeout_at(deadline, has_come).await.is_err() {
+            if tw_rt::time::timeout_at(deadline, has_come).await.is_err() {
                 return Err(Error::Fleet("the engine does not pass a challenge on".to_owned()));
             }
         }

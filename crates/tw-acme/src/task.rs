@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
 use tw_base::Errno;
 use tw_http::date;
 use tw_log::Level;
+use tw_rt::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::account::AccountKey;

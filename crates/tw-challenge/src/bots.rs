@@ -134,7 +134,7 @@ impl Bots {
             return BotVerdict::Unverified;
         }
         let _permit = Permit(&self.running);
-        let verdict = match tokio::time::timeout(BOT_LOOKUP_TIME_MAX, self.verify(r, addr)).await {
+        let verdict = match tw_rt::time::timeout(BOT_LOOKUP_TIME_MAX, self.verify(r, addr)).await {
             Ok(verdict) => verdict,
             Err(_) => BotVerdict::Unverified,
         };

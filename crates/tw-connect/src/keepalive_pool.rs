@@ -163,7 +163,7 @@ impl KeepalivePool {
             let pool = Rc::downgrade(self);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
                 loop {
-                    tokio::time::sleep(SWEEP).await;
+                    tw_rt::time::sleep(SWEEP).await;
                     let Some(pool) = pool.upgrade() else { return };
                     if pool.sweep() == Sweeping::No {
                         return;

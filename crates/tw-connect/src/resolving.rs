@@ -121,7 +121,7 @@ impl Resolving {
         if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
             let mut account = Account::new(JobClass::Hit, JobSource::NONE);
             // The entries read before stay in use if reading the files fails or takes long.
-            let _ = tokio::time::timeout(
+            let _ = tw_rt::time::timeout(
                 REFRESH_WAIT.min(self.timeout),
                 pool.run(&mut account, move || refresh.run()),
             )

@@ -100,7 +100,7 @@ pub async fn refresh_names<P: ConnectingProtocol>(
                 }
             }
         }
-        tokio::time::sleep(Duration::from_millis(next - now)).await;
+        tw_rt::time::sleep(Duration::from_millis(next - now)).await;
     }
 }
 

@@ -249,7 +249,7 @@ impl ReloadCheck {
         let mut account = Account::new(JobClass::Scan, JobSource::NONE);
         let mut last_failure = None;
         loop {
-            tokio::time::sleep(interval).await;
+            tw_rt::time::sleep(interval).await;
             let broken = last_failure.as_ref().and_then(|failure: &CheckFailure| failure.broken);
             let outcome = self.check(broken, disk, &mut account).await;
             self.file.set_checked(clock::unix().secs);

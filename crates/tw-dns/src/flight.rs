@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep_until, timeout_at};
+use tw_rt::time::{Sleep, sleep_until, timeout_at};
 use tw_rt::{Subject, clock, spawn_local};
 
 use crate::answer::{CHAIN_MAX, Question, Reply};
@@ -101,7 +101,7 @@ impl Lookup {
             Some(_) => deadline.min(clock::now() + STALE_AFTER),
             None => deadline,
         };
-        let waited = timeout_at(until.into(), landed.wait_for(Option::is_some)).await;
+        let waited = timeout_at(until, landed.wait_for(Option::is_some)).await;
         let error = match waited {
             Ok(Ok(landed)) => match &*landed {
                 Some(Ok(settled)) => return Ok(CurrentAnswer::new(settled.clone())),
@@ -254,13 +254,13 @@ impl Resolver {
     async fn query(&self, question: &Question) -> ExchangeResult {
         let mut tries = self.servers.tries(self.settings.attempts, clock::now());
         let mut open: Vec<Open<'_>> = Vec::new();
-        let mut timer = pin!(sleep_until(clock::now().into()));
+        let mut timer = sleep_until(clock::now());
         loop {
             match tries.next() {
                 Step::GiveUp(error) => return Err(error),
                 Step::Wait => {}
                 Step::Query { server: index, again } => {
-                    timer.as_mut().reset((clock::now() + self.settings.attempt_timeout).into());
+                    timer.reset(clock::now() + self.settings.attempt_timeout);
                     if open.len() == OPEN_MAX {
                         open.remove(0);
                     }
@@ -275,7 +275,7 @@ impl Resolver {
                     }
                 }
             }
-            match first(&mut open, timer.as_mut()).await {
+            match first(&mut open, &mut timer).await {
                 Event::Ended(server, Ok(Reply::Failed(error))) => {
                     self.servers.set_answering(server);
                     tries.set_failed(server, error);
@@ -313,7 +313,7 @@ enum Event {
 }
 
 /// Waits for the first server that answers, or for `timer`.
-async fn first(open: &mut Vec<Open<'_>>, mut timer: Pin<&mut Sleep>) -> Event {
+async fn first(open: &mut Vec<Open<'_>>, timer: &mut Sleep) -> Event {
     poll_fn(|cx| {
         for at in 0..open.len() {
             let Some(Open { server, exchange }) = open.get_mut(at) else { break };
@@ -323,7 +323,7 @@ async fn first(open: &mut Vec<Open<'_>>, mut timer: Pin<&mut Sleep>) -> Event {
                 return Poll::Ready(ended);
             }
         }
-        timer.as_mut().poll(cx).map(|()| Event::TimeIsOver)
+        Pin::new(&mut *timer).poll(cx).map(|()| Event::TimeIsOver)
     })
     .await
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
 use tw_base::FatalMutex;
 use tw_rt::clock;
+use tw_rt::time::sleep_until;
 
 use crate::answer::{Kind, Question, Records};
 use crate::cache::{self, Answer, Cache};
@@ -351,7 +351,7 @@ async fn both(
             (Some(_), Some(_)) => true,
             (Some(half), None) | (None, Some(half)) if addresses_of(half).is_some() => {
                 if timer.is_none() {
-                    timer.set(Some(sleep_until((clock::now() + FAMILY_WAIT).into())));
+                    timer.set(Some(sleep_until(clock::now() + FAMILY_WAIT)));
                 }
                 timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready())
             }

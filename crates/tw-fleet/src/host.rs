@@ -146,7 +146,7 @@ impl Host for Machine {
     }
 
     fn sleep(&self, length: Duration) -> Pause {
-        Box::pin(tokio::time::sleep(length))
+        Box::pin(tw_rt::time::sleep(length))
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()> {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use aws_lc_rs::rand;
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
 use tw_log::Level;
+use tw_rt::time::sleep;
 use tw_tls::{SHARED_SECRET_LEN, SharedSecret};
 use zeroize::Zeroizing;
 

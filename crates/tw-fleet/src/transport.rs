@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::time::timeout;
 use tw_dns::NameService;
 use tw_net::tls::{self, HandshakeError};
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::Socket;
+use tw_rt::time::timeout;
 use tw_tls::UpstreamError;
 
 use crate::engine::EngineError;

@@ -456,7 +456,7 @@ fn purge_is_kept_until_removed_files_are_deleted() {
             let found_entry = process.search(page).await;
             assert!(found_entry.entry.is_none());
             let sweep = process.manager.sweep(process.zone_index());
-            assert!(tokio::time::timeout(Duration::from_millis(100), sweep).await.is_err());
+            assert!(tw_rt::time::timeout(Duration::from_millis(100), sweep).await.is_err());
             (process, found_entry)
         };
         let (process, found_entry) = purged(1).await;

@@ -142,7 +142,7 @@ impl Export {
                 return;
             };
             let wait = after.unwrap_or(backoff).clamp(BACKOFF_MIN, BACKOFF_MAX);
-            tokio::time::sleep(wait).await;
+            tw_rt::time::sleep(wait).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }

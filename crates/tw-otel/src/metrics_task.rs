@@ -63,7 +63,7 @@ impl MetricsExport {
         let generation = self.event_loop.generation();
         let mut has_failed = false;
         loop {
-            tokio::time::sleep(interval).await;
+            tw_rt::time::sleep(interval).await;
             match self.export(&generation).await {
                 Ok(()) => {
                     self.counts.done.fetch_add(1, Relaxed);

@@ -49,7 +49,7 @@ pub(super) fn prepare<P: Protocol>(target: &Arc<ExportTarget>, cx: &mut Resolve<
         let queues = queues.clone();
         Box::pin(async move {
             loop {
-                tokio::time::sleep(LOOK_INTERVAL).await;
+                tw_rt::time::sleep(LOOK_INTERVAL).await;
                 let generation = event_loop.generation();
                 // The resolver of the first server is used, because most servers inherit that of `http`.
                 let Some(first) = generation.servers.first() else { continue };

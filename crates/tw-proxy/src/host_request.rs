@@ -73,7 +73,7 @@ pub async fn send_to_host(
 ) -> Result<OwnResponse, String> {
     let total = request.total;
     let late = |_| Err("read timed out: the response has not ended".to_owned());
-    tokio::time::timeout(total, send(event_loop, resolving, target, request)).await.unwrap_or_else(late)
+    tw_rt::time::timeout(total, send(event_loop, resolving, target, request)).await.unwrap_or_else(late)
 }
 
 async fn send(

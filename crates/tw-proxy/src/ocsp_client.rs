@@ -39,7 +39,7 @@ pub struct LoopOcspClient {
 impl OcspClient for LoopOcspClient {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
         let pending = send_query(&self.event_loop, &self.resolving, url, der, size_max);
-        match tokio::time::timeout(INQUIRY_TIME, pending).await {
+        match tw_rt::time::timeout(INQUIRY_TIME, pending).await {
             Ok(answer) => answer,
             Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
         }

@@ -89,7 +89,7 @@ impl OwnServer {
             let mut codec = self.codec();
             let total = request.total;
             let answered = exchange(event_loop, &connection, &mut *codec, request, |_| true);
-            let answered = tokio::time::timeout(total, answered).await;
+            let answered = tw_rt::time::timeout(total, answered).await;
             let late = |_| Err(UpstreamFailure::ReceiveTimeout.at(AttemptStage::ReadingHead));
             let response = answered.unwrap_or_else(late).inspect_err(|_| {
                 // The connection may be dead: the next request opens another one.

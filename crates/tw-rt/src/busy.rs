@@ -42,8 +42,8 @@ mod tests {
     #[test]
     fn busy_time_includes_the_current_turn() {
         let busy = BusyTime::default();
-        let base = Reading::now();
-        let at = |ms| base.instant + Duration::from_millis(ms);
+        let base = Instant::now();
+        let at = |ms| base + Duration::from_millis(ms);
         let ns = |ms| Reading::at(at(ms)).ns;
         assert_eq!(busy.until(at(5)), 0);
         busy.begin(ns(10));

@@ -1,8 +1,9 @@
 //! A timer for a connection that is cheap to move: setting it later costs two stores, no registration.
 //!
-//! The tokio timer behind it is made when something first has to wait, stays where it was armed, and is armed again
-//! only when it fires before the deadline or the deadline moves before it. A keep-alive connection that answers a
-//! thousand requests registers once a minute, not once a request.
+//! The timer behind it is made when something first has to wait, stays where it was armed, and is armed again
+//! only when the deadline moves before it or it has fired before the deadline. A keep-alive connection that answers a
+//! thousand requests registers once a minute, not once a request. On a loop the timer is one of [`timers`](crate::timers),
+//! on other threads one of tokio.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use tokio::task::coop::unconstrained;
-use tokio::time::{Sleep, sleep_until};
 
 use crate::clock;
+use crate::timers::{self, LoopTimer};
 
 /// The deadline passed before the guarded future finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +35,29 @@ impl std::error::Error for Elapsed {}
 pub struct Deadline {
     at: Option<Instant>,
     /// Armed for `at` or earlier, or not yet looked at since `at` moved.
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Identity of the waker the timer holds; 0 when it holds none. The timer keeps that waker alive, so an equal
-    /// address means the same task.
-    waker: usize,
+    timer: Option<ArmedTimer>,
+}
+
+#[derive(Debug)]
+enum ArmedTimer {
+    Loop {
+        at: Instant,
+        /// Identity of the waker the timer holds. The timer keeps that waker alive until it fires, so an equal address means the same task.
+        waker: usize,
+        timer: LoopTimer,
+    },
+    Tokio(Pin<Box<tokio::time::Sleep>>),
 }
 
 impl Deadline {
     /// No deadline; allocates nothing.
     pub const fn new() -> Self {
-        Self { at: None, timer: None, waker: 0 }
+        Self { at: None, timer: None }
+    }
+
+    /// The deadline is `at`.
+    pub const fn until(at: Instant) -> Self {
+        Self { at: Some(at), timer: None }
     }
 
     /// The deadline is `after` from this turn's time on. A span too long to represent means none.
@@ -67,7 +81,7 @@ impl Deadline {
     }
 
     /// Waits for `future`, or for the deadline when that comes first. `future` is asked first: when both are
-    /// ready, it wins. Allocates once per `Deadline`, when a future first has to wait.
+    /// ready, it wins.
     pub fn guard<F: Future>(&mut self, future: F) -> Guard<'_, F> {
         Guard { deadline: self, future }
     }
@@ -77,44 +91,52 @@ impl Deadline {
         std::future::poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Ready when the deadline has passed; else the task is woken when it does. Costs two compares when the timer
+    /// Ready when the deadline has passed; else the task is woken when it does. Costs three compares when the timer
     /// is armed already.
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
-        ready!(self.poll_timer(at, cx));
-        // tokio's timers fire in the middle of a turn: a next deadline computed from the time of the turn would pass at
-        // once, again and again.
-        clock::catch_up(at);
-        Poll::Ready(())
-    }
-
-    fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let at = tokio::time::Instant::from_std(at);
-        let waker = cx.waker().data().addr();
-        let timer = match &mut self.timer {
-            None => self.timer.insert(Box::pin(sleep_until(at))),
-            Some(timer) if timer.is_elapsed() => {
-                if at <= timer.deadline() {
-                    return Poll::Ready(());
-                }
-                timer.as_mut().reset(at);
-                timer
+        match &mut self.timer {
+            Some(ArmedTimer::Tokio(sleep)) => poll_tokio(sleep, at, cx),
+            None if !timers::is_running() => {
+                let mut sleep = Box::pin(tokio::time::sleep_until(at.into()));
+                let poll = poll_tokio(&mut sleep, at, cx);
+                self.timer = Some(ArmedTimer::Tokio(sleep));
+                poll
             }
-            Some(timer) if at < timer.deadline() => {
-                timer.as_mut().reset(at);
-                timer
-            }
-            Some(_) if self.waker == waker => return Poll::Pending,
-            Some(timer) => timer,
-        };
-        // Outside of tokio's task budget: a timer that was not asked because the budget is spent would not be armed.
-        self.waker = 0;
-        let fired = pin!(unconstrained(timer.as_mut())).poll(cx);
-        if fired.is_pending() {
-            self.waker = waker;
+            timer => poll_loop(timer, at, cx),
         }
-        fired
     }
+}
+
+/// Looks at a timer of the loop, and arms it if it does not wake the task at `at` or before.
+fn poll_loop(armed: &mut Option<ArmedTimer>, at: Instant, cx: &Context<'_>) -> Poll<()> {
+    let now = clock::now();
+    if at <= now {
+        return Poll::Ready(());
+    }
+    let task = cx.waker().data().addr();
+    match armed {
+        // A timer of a time to come has not fired.
+        Some(ArmedTimer::Loop { at: earlier, waker, .. })
+            if *earlier <= at && now < *earlier && *waker == task => {}
+        Some(ArmedTimer::Loop { at: earlier, waker, timer }) => {
+            timer.reset(at, cx.waker().clone());
+            (*earlier, *waker) = (at, task);
+        }
+        _ => {
+            let timer = LoopTimer::new(at, cx.waker().clone());
+            *armed = timer.map(|timer| ArmedTimer::Loop { at, waker: task, timer });
+        }
+    }
+    Poll::Pending
+}
+
+fn poll_tokio(sleep: &mut Pin<Box<tokio::time::Sleep>>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    if sleep.deadline().into_std() != at {
+        sleep.as_mut().reset(at.into());
+    }
+    // Outside of tokio's task budget: a timer that was not asked because the budget is spent would not be armed.
+    pin!(unconstrained(sleep.as_mut())).poll(cx)
 }
 
 pin_project! {
@@ -152,7 +174,6 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// tokio looks at its timers in the middle of a turn, too, when a loop has much to do.
     #[test]
     fn past_deadline_fires_at_loop_time() {
         on_loop(|| async {
@@ -213,14 +234,18 @@ mod tests {
                 Poll::Ready(())
             })
             .await;
-            let armed = deadline.timer.as_ref().unwrap().deadline();
+            let armed_at = |deadline: &Deadline| match deadline.timer {
+                Some(ArmedTimer::Loop { at, .. }) => at,
+                _ => panic!("armed on a loop"),
+            };
+            let armed = armed_at(&deadline);
             deadline.set(40 * MS);
             poll_fn(|cx| {
                 assert!(deadline.poll_elapsed(cx).is_pending());
                 Poll::Ready(())
             })
             .await;
-            assert_eq!(deadline.timer.as_ref().unwrap().deadline(), armed);
+            assert_eq!(armed_at(&deadline), armed);
             deadline.elapsed().await;
             assert!(start.elapsed() >= 40 * MS);
         });
@@ -253,7 +278,7 @@ mod tests {
             .await;
             deadline.clear();
             assert_eq!(deadline.at(), None);
-            let outlived = deadline.guard(tokio::time::sleep(30 * MS)).await;
+            let outlived = deadline.guard(crate::time::sleep(30 * MS)).await;
             assert_eq!(outlived, Ok(()));
             deadline.set(5 * MS);
             deadline.elapsed().await;

@@ -100,6 +100,8 @@ const ALLOWED: &[i64] = &[
     nr::SYS_clock_gettime,
     nr::SYS_getrandom,
     nr::SYS_gettimeofday,
+    // The alarm of the loop's timers.
+    nr::SYS_timerfd_settime,
     // Resource usage of this thread.
     nr::SYS_getrusage,
     #[cfg(target_arch = "x86_64")]

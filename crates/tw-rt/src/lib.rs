@@ -25,6 +25,9 @@ pub mod signal;
 mod socket;
 pub mod task;
 mod task_set;
+pub mod time;
+mod timer_wheel;
+mod timers;
 mod turn_parts;
 pub mod watch;
 

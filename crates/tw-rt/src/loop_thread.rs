@@ -20,6 +20,7 @@ use crate::activity::LoopActivity;
 use crate::busy::BusyTime;
 use crate::clock::{Reading, nanoseconds};
 use crate::guard::{LoopGuard, SendFile};
+use crate::timers::{self, TimerService};
 use crate::turn_parts::{self, Cause};
 use crate::watch::{self, Stall, Subject, Watched};
 
@@ -177,6 +178,10 @@ impl<M: Send + 'static> LoopThread<M> {
             match turns.build() {
                 Err(e) => drop(started.send(Err(e))),
                 Ok(runtime) => runtime.block_on(async move {
+                    let _timers = match TimerService::start() {
+                        Ok(timers) => timers,
+                        Err(e) => return drop(started.send(Err(e))),
+                    };
                     let main = Watched::new(
                         Subject { kind: "main", id: 0 },
                         main(Inbox { messages, stats: inbox_stats }),
@@ -240,11 +245,12 @@ impl Turns {
         let next_turns = self.clone();
         Builder::new_current_thread()
             .enable_io()
-            .enable_time()
             .event_interval(EVENT_INTERVAL)
             .on_thread_park(move || {
-                turns.end(Reading::now());
+                let now = Reading::now();
+                turns.end(now);
                 watch::rest();
+                timers::rest(now.ns);
             })
             .on_thread_unpark(move || next_turns.begin(Reading::now()))
             .build_local(LocalOptions::default())
@@ -252,6 +258,7 @@ impl Turns {
 
     fn begin(&self, now: Reading) {
         watch::begin_turn(now);
+        timers::begin_turn(now.ns);
         turn_parts::begin_turn(now.ns);
         self.stats.busy.begin(now.ns);
     }
@@ -322,7 +329,7 @@ mod tests {
     use std::time::Instant;
     use tokio::sync::oneshot;
 
-    use crate::{TaskGroup, clock, spawn_local, yield_now};
+    use crate::{TaskGroup, clock, spawn_local, time, yield_now};
 
     fn spin(span: Duration) {
         let start = Instant::now();
@@ -413,7 +420,7 @@ mod tests {
             });
             task.await.unwrap();
             // The loop parks, which ends the turn.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            time::sleep(Duration::from_millis(1)).await;
         });
         let subject = Subject { kind: "connection", id: 42 };
         let named =
@@ -493,13 +500,13 @@ mod tests {
             let first = clock::now();
             spin(Duration::from_millis(2));
             let second = clock::now();
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            time::sleep(Duration::from_millis(1)).await;
             let _ = sender.send((first, second, clock::now()));
         })
         .unwrap();
         thread.join().unwrap();
         let (first, second, third) = receiver.blocking_recv().unwrap();
         assert_eq!(first, second);
-        assert!(third >= first + Duration::from_millis(3));
+        assert!(third >= first + Duration::from_millis(2));
     }
 }

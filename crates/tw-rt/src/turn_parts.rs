@@ -22,7 +22,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 use tw_sys::usage;
 
-use crate::clock::nanoseconds;
+use crate::clock::{nanoseconds, span_ns};
 
 /// A thread that is off its processor for less is not asked why. Nanoseconds, as all numbers here.
 const SLIGHT: u64 = 100_000;
@@ -249,8 +249,7 @@ fn unserved_ns(text: &[u8]) -> Option<u64> {
 
 /// Time that this thread has been on a processor since it started.
 fn on_processor() -> u64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
-    t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
+    span_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
 #[cfg(test)]

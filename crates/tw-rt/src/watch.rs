@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::activity::{ActivityWord, LoopActivity};
-use crate::clock::{self, Reading};
+use crate::clock::{self, Reading, span_ns};
 use crate::loop_thread::LoopStats;
 use crate::turn_parts::{Cause, TurnParts};
 
@@ -218,8 +218,7 @@ impl Local {
 
 /// Time of the last timer tick, in nanoseconds.
 fn coarse_ns() -> u64 {
-    let t = clock_gettime(ClockId::MonotonicCoarse);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    span_ns(clock_gettime(ClockId::MonotonicCoarse))
 }
 
 /// This thread runs the loop that counts in `stats`, for good.
@@ -257,7 +256,8 @@ pub(crate) fn begin_turn(now: Reading) {
     clock::turn(now);
     LOCAL.with(|local| {
         local.turn_start.set(Some(now.ns));
-        local.tick.set(coarse_ns());
+        // A tick before the turn's start is none of its tasks'.
+        local.tick.set(now.ns);
         local.polls_left.set(local.polls_per_turn.get());
         local.due.set(false);
         if let Some(activity) = local.activity() {

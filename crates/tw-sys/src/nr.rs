@@ -39,8 +39,8 @@ numbers! { COMMON:
     SYS_recvmmsg, SYS_recvmsg, SYS_renameat, SYS_renameat2, SYS_restart_syscall, SYS_rseq,
     SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sched_yield, SYS_sendfile, SYS_sendmmsg,
     SYS_sendmsg, SYS_sendto, SYS_setsockopt, SYS_shutdown, SYS_sigaltstack, SYS_socket, SYS_splice,
-    SYS_statfs, SYS_statx, SYS_symlinkat, SYS_sync_file_range, SYS_tgkill, SYS_truncate, SYS_unlinkat,
-    SYS_utimensat, SYS_wait4, SYS_waitid, SYS_write, SYS_writev,
+    SYS_statfs, SYS_statx, SYS_symlinkat, SYS_sync_file_range, SYS_tgkill, SYS_timerfd_settime, SYS_truncate,
+    SYS_unlinkat, SYS_utimensat, SYS_wait4, SYS_waitid, SYS_write, SYS_writev,
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -328,7 +328,7 @@ impl LoopEndpoint {
             batch.remove(sent.done);
             // Recovery sends again what an error of the network has cost.
             if !batch.is_empty() && listener.writable().await.is_err() {
-                tokio::time::sleep(PAUSE).await;
+                tw_rt::time::sleep(PAUSE).await;
             }
         }
     }

@@ -218,7 +218,7 @@ impl LoopCore {
             // DIFF(nginx): one that is nearly full leaves it to the others for two delays, in which each of them tries, not
             // for as many turns of its loop as it lacks connections.
             let timeout = if is_full { delay.saturating_mul(2) } else { delay };
-            let is_notified = tokio::time::timeout(timeout, self.accepting.turn.notified()).await;
+            let is_notified = tw_rt::time::timeout(timeout, self.accepting.turn.notified()).await;
             drop(waiting);
             if is_full && is_notified.is_err() && self.counts.accept_mutex.take(self.accepting.number) {
                 return true;

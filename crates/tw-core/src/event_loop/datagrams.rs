@@ -157,7 +157,7 @@ impl<A: Application> Running<A> {
                     let log = &self.process().error_log;
                     let errno = Errno::from(&error);
                     tw_log::alert!(log, "recvmsg() on {} failed ({errno})", listener.address);
-                    if end.or(tokio::time::sleep(PAUSE)).await.is_none() {
+                    if end.or(tw_rt::time::sleep(PAUSE)).await.is_none() {
                         break;
                     }
                 }

@@ -98,7 +98,7 @@ impl LoopCore {
                 return Eviction::NothingIdle;
             }
         }
-        tokio::time::sleep(SIBLING_TIME).await;
+        tw_rt::time::sleep(SIBLING_TIME).await;
         Eviction::Done
     }
 

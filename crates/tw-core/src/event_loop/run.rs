@@ -65,7 +65,7 @@ async fn serve<A: Application>(
         loop {
             let next = app.sweep();
             release.run_if_due();
-            tokio::time::sleep(next.min(MemoryRelease::interval())).await;
+            tw_rt::time::sleep(next.min(MemoryRelease::interval())).await;
         }
     });
     let mut background_tasks = running.start_background_tasks();

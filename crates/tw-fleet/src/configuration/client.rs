@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use tokio::time::{sleep, timeout};
+use tw_rt::time::{sleep, timeout};
 
 use crate::engine::{Engine, EngineError, Session};
 use crate::etcd::EtcdEngine;

@@ -6,13 +6,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tw_http::base64::{self, Alphabet};
 
 use super::http::{HttpClient, Stream};

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
 use tw_net::Transport;
+use tw_rt::time::timeout;
 use zeroize::Zeroizing;
 
 use super::shared::Etcd;

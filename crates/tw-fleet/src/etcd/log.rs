@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tw_rt::time::{sleep, timeout};
 
 use super::api::{Api, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
 use super::session::EtcdSession;

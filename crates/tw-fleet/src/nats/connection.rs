@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::timeout;
 use tw_net::Transport;
+use tw_rt::time::timeout;
 use zeroize::Zeroizing;
 
 use super::credentials::{Authentication, sign};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tw_rt::time::timeout;
 
 use super::announcements::NatsAnnouncements;
 use super::bucket::Bucket;

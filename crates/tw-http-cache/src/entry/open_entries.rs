@@ -127,7 +127,7 @@ impl PathCheck {
 
     /// Waits for the check in progress, until `until` at most.
     pub(crate) async fn wait(&self, until: Instant) {
-        let _ = tokio::time::timeout_at(until.into(), self.over.notified()).await;
+        let _ = tw_rt::time::timeout_at(until, self.over.notified()).await;
     }
 }
 

@@ -67,7 +67,7 @@ impl FillJoiner<'_> {
             return RecentFill::Ready(ready);
         }
         let wire = self.r.wire().clone();
-        match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.wait_until_placed()))).await {
+        match tw_rt::time::timeout(PLACING, wire.unless_gone(pin!(fill.wait_until_placed()))).await {
             Ok(Ok(())) => RecentFill::Stored,
             Ok(Err(_)) | Err(_) => RecentFill::Nothing,
         }
@@ -78,7 +78,7 @@ impl FillJoiner<'_> {
     pub(crate) async fn follow(self, fill: &Arc<Fill>, timeout: Duration) -> FollowOutcome {
         let wire = self.r.wire().clone();
         let is_head = self.r.method() == Method::Head;
-        let waited = tokio::time::timeout(timeout, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
+        let waited = tw_rt::time::timeout(timeout, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
         let begun = match waited {
             Err(_) => return FollowOutcome::Late,
             Ok(Err(_)) => return FollowOutcome::Gone,

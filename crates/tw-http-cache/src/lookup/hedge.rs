@@ -96,7 +96,7 @@ impl Cache {
         let mut search = pin!(search);
         // A search that waited for nothing ends in the turn in which it began.
         let began = tw_rt::clock::now();
-        let winner = match tokio::time::timeout(delay, &mut search).await {
+        let winner = match tw_rt::time::timeout(delay, &mut search).await {
             Ok(()) => None,
             Err(_) => match self.begin_hedge(r, hedge, hedged) {
                 Some(fill) => race(&fill, r.method() == Method::Head, &mut search)

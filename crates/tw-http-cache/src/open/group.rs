@@ -84,7 +84,7 @@ impl CacheGroup {
                     .all(|(m, directory_files)| directory_files.is_some() || !is_waited_for(m));
                 if is_done { Poll::Ready(()) } else { Poll::Pending }
             });
-            let _ = tokio::time::timeout(GATHER_MAX, read).await;
+            let _ = tw_rt::time::timeout(GATHER_MAX, read).await;
         }
         let out = remembered_out(directory_files.iter().flatten());
         let mut record = self.record.lock();
@@ -144,7 +144,7 @@ impl CacheGroup {
         let saves = used.map(|member| -> std::pin::Pin<Box<dyn Future<Output = Result<(), DiskError>>>> {
             let (member, disk) = (member.clone(), disk.clone());
             Box::pin(async move {
-                match tokio::time::timeout(SAVE_MAX, member.save_member_purges(&disk)).await {
+                match tw_rt::time::timeout(SAVE_MAX, member.save_member_purges(&disk)).await {
                     Ok(saved) => saved,
                     Err(_) => Err(Op::Write.failed(Errno::TIMEDOUT)),
                 }

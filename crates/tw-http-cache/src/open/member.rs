@@ -71,7 +71,7 @@ impl Cache {
             (Some(Ok(files)), CacheUser::Manager) => check(files).await,
             (Some(Ok(files)), CacheUser::Request) => {
                 let no_answer = |_| Err("no answer from its disk".to_owned());
-                tokio::time::timeout(GATHER_MAX, check(files)).await.unwrap_or_else(no_answer)
+                tw_rt::time::timeout(GATHER_MAX, check(files)).await.unwrap_or_else(no_answer)
             }
             (Some(Err(error)), _) => Err(error.to_string()),
             // A request does not wait for it.

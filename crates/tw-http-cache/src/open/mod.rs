@@ -118,7 +118,7 @@ impl Cache {
             match disk.read_whole(&mut account, &self.purges_path(), PURGES_SIZE_MAX).await {
                 Ok(file) => return Ok(Some(file)),
                 Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
-                Err(error) if tries < READ_TRIES && is_want(&error) => tokio::time::sleep(READ_AGAIN).await,
+                Err(error) if tries < READ_TRIES && is_want(&error) => tw_rt::time::sleep(READ_AGAIN).await,
                 Err(error) => return Err(error),
             }
             tries += 1;

@@ -70,7 +70,7 @@ impl Cache {
                 if is_used(member) {
                     removals.push(Box::pin(async move {
                         let removal = member.purge_key(zone_index, disk, key, mode);
-                        match tokio::time::timeout(SAVE_MAX, removal).await {
+                        match tw_rt::time::timeout(SAVE_MAX, removal).await {
                             Ok(Ok(is_found)) => is_found,
                             // In force, but not so that no restart can undo it.
                             Ok(Err(_)) | Err(_) => {

@@ -120,7 +120,7 @@ impl EntryStore {
         let until = tw_rt::clock::now() + REMOVALS_WAIT;
         let mut state = index.removal_state(removals);
         while state == RemovalState::Files && tw_rt::clock::now() < until {
-            tokio::time::sleep(REMOVALS_LOOK).await;
+            tw_rt::time::sleep(REMOVALS_LOOK).await;
             state = index.removal_state(removals);
         }
         state

@@ -95,7 +95,7 @@ async fn manage(manager: CacheMaintenance) {
         let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
         match cache.load_index(CacheUser::Manager, &manager.disk, log).await {
             Ok(zone_index) => break zone_index,
-            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            Err(_) => tw_rt::time::sleep(LOOK_AGAIN).await,
         }
     };
     let unfinished = RefCell::new(Vec::new());
@@ -112,7 +112,7 @@ async fn manage(manager: CacheMaintenance) {
                 // Misses search the disk.
                 break;
             }
-            tokio::time::sleep(LOAD_AGAIN).await;
+            tw_rt::time::sleep(LOAD_AGAIN).await;
         }
     });
     // The limits hold while the directory is walked, which may take long.
@@ -142,7 +142,7 @@ impl StepPacer {
         self.done += 1;
         let took = tw_rt::clock::now().saturating_duration_since(self.began);
         if self.done >= self.steps.files || took >= self.steps.threshold {
-            tokio::time::sleep(self.steps.sleep).await;
+            tw_rt::time::sleep(self.steps.sleep).await;
             *self = Self::new(self.steps);
         }
     }
@@ -161,7 +161,7 @@ impl CacheMaintenance {
         loop {
             // A disk that is left alone has no work, but one operation at times that shows whether it works.
             if !self.maintain_member(&mut probed_at).await {
-                tokio::time::sleep(LOOK).await;
+                tw_rt::time::sleep(LOOK).await;
                 continue;
             }
             self.remove_unfinished(zone_index, unfinished).await;
@@ -174,7 +174,7 @@ impl CacheMaintenance {
                 swept = self.sweep(zone_index).await;
             }
             self.snapshot_if_due(zone_index, &mut snapshot).await;
-            tokio::time::sleep(LOOK).await;
+            tw_rt::time::sleep(LOOK).await;
         }
     }
 
@@ -277,7 +277,7 @@ impl CacheMaintenance {
         // Entries that have left the index were not scanned, and a restart now would find their files again.
         let departures = zone_index.index.removals();
         while zone_index.index.removal_state(departures) == RemovalState::Files {
-            tokio::time::sleep(REMAINS_LOOK).await;
+            tw_rt::time::sleep(REMAINS_LOOK).await;
         }
         if zone_index.index.removal_state(departures) == RemovalState::Strays {
             return latest;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::Sleep;
+use tw_rt::time::Sleep;
 use tw_rt::watch::Subject;
 
 use super::{BodyOrigin, BodyReport, FillLog, room};
@@ -26,7 +26,7 @@ pub(crate) struct Feed {
 /// Time at which a fill counts as stalled (`cache_lock_age`).
 struct StallTimer {
     age: Duration,
-    look: Pin<Box<Sleep>>,
+    look: Sleep,
 }
 
 /// Progress of a feed.
@@ -48,7 +48,7 @@ impl Feed {
         origin: Box<dyn BodyOrigin>,
         stall_age: Option<Duration>,
     ) -> Self {
-        let stall = stall_age.map(|age| StallTimer { age, look: Box::pin(tokio::time::sleep(age)) });
+        let stall = stall_age.map(|age| StallTimer { age, look: tw_rt::time::sleep(age) });
         Self { fill, delivery, origin, stall }
     }
 
@@ -76,7 +76,7 @@ impl Feed {
     /// Checks the progress of the fill when that is due.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<FeedEvent> {
         let Some(StallTimer { age, look }) = &mut self.stall else { return Poll::Pending };
-        while look.as_mut().poll(cx).is_ready() {
+        while Pin::new(&mut *look).poll(cx).is_ready() {
             let now = tw_rt::clock::now();
             let next = match self.fill.stalls_at(*age).filter(|at| *at > now) {
                 Some(at) => at,
@@ -90,7 +90,7 @@ impl Feed {
                     now + *age
                 }
             };
-            look.as_mut().reset(next.into());
+            look.reset(next);
         }
         Poll::Pending
     }

@@ -272,7 +272,7 @@ impl CacheZone {
         let mut restored = pin!(self.restored.notified());
         restored.as_mut().enable();
         if !self.is_restored.load(SeqCst) {
-            let _ = tokio::time::timeout(RESTORE_WAIT, restored).await;
+            let _ = tw_rt::time::timeout(RESTORE_WAIT, restored).await;
         }
         true
     }

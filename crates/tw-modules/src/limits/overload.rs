@@ -227,7 +227,7 @@ impl Load {
             let mut smallest = Duration::MAX;
             for _ in 0..SAMPLES {
                 let due = clock::precise() + SAMPLE_EVERY;
-                tokio::time::sleep(SAMPLE_EVERY).await;
+                tw_rt::time::sleep(SAMPLE_EVERY).await;
                 smallest = smallest.min(clock::precise().saturating_duration_since(due));
             }
             of_loop.end_interval(smallest, self.delay);

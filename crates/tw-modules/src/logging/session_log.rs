@@ -363,7 +363,7 @@ impl Log {
     async fn sweep(self: Arc<Self>) {
         let interval = SWEEP_INTERVAL.min(self.timeout / 2).max(Duration::from_millis(10));
         loop {
-            tokio::time::sleep(interval).await;
+            tw_rt::time::sleep(interval).await;
             for shard in 0..self.sessions.0.shard_count() {
                 while self.write_over(shard) == SWEEP_BATCH {
                     tw_rt::yield_now().await;

@@ -138,7 +138,7 @@ impl Acceptor {
         match std::mem::replace(&mut self.next, AcceptStep::Wait) {
             AcceptStep::Wait => {}
             AcceptStep::Yield => tw_rt::yield_now().await,
-            AcceptStep::Pause => tokio::time::sleep(PAUSE).await,
+            AcceptStep::Pause => tw_rt::time::sleep(PAUSE).await,
         }
         loop {
             match self.wait_and_take().await {

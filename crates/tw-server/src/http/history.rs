@@ -45,7 +45,7 @@ pub(crate) async fn run(event_loop: Rc<Loop>) {
             due = now + COUNTERS_EVERY;
             keep_counters(&event_loop, &history).await;
         }
-        tokio::time::sleep(KEPT_EVERY).await;
+        tw_rt::time::sleep(KEPT_EVERY).await;
     }
 }
 

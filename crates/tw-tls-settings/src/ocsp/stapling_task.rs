@@ -71,7 +71,7 @@ async fn follow<H: StaplingHost>(host: H, stapling: Arc<Stapling>) {
                 host.log(Level::Warn, message);
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tw_rt::time::sleep(LOOK).await;
     }
 }
 
