@@ -511,15 +511,23 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Time after which a file that was just written is served as others are: its contents may be kept in memory then.
+const SETTLED: Duration = Duration::from_secs(4);
+
 /// Writes files of these names and sizes to serve, once; returns their directory.
 pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
     let dir = home().join("files");
     fs::create_dir_all(&dir)?;
+    let mut is_new = false;
     for (name, size) in sizes {
         let path = dir.join(name);
         if fs::metadata(&path).map(|metadata| metadata.len()).ok() != Some(*size as u64) {
             fs::write(&path, super::data::noise(1, *size))?;
+            is_new = true;
         }
+    }
+    if is_new {
+        wait::pause(SETTLED);
     }
     Ok(dir)
 }
