@@ -188,6 +188,8 @@ fn become_several(store: &str) {
     // Responses are also found after a restart with the original member only.
     server.stop().unwrap();
     let server = start(&conf("/a"));
+    // Records of a log are found by their key once its segments have been read.
+    wait_loaded(&server, 1);
     assert!(count(&hits(&server)) >= PAGES - 1);
 }
 
