@@ -92,7 +92,14 @@ fn worker_serves_without_privileges() {
     if let Ok(fds) = fs::read_dir(format!("/proc/{worker}/fd")) {
         let targets = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
         for target in targets.map(|target| target.display().to_string()) {
-            let kinds = ["/dev/null", "socket:[", "anon_inode:[event", "anon_inode:[signalfd]", "pipe:["];
+            let kinds = [
+                "/dev/null",
+                "socket:[",
+                "anon_inode:[event",
+                "anon_inode:[signalfd]",
+                "anon_inode:[timerfd]",
+                "pipe:[",
+            ];
             let program = fs::read_link(format!("/proc/{worker}/exe")).unwrap().display().to_string();
             let log = server.prefix().join("logs").display().to_string();
             // Each loop reads how long its thread waited for a processor.
