@@ -3,16 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tw_script::{
     CallId, FrameError, FrameReader, HostMessage, OperationError, ProcessMessage, Reply, Token, encode,
 };
-use tw_sys::cpu_limit::while_writing;
+use tw_sys::cpu_limit::{hold, while_writing};
 
 /// Bytes that are collected before they are written although a callback still runs.
 const FLUSH_SIZE: usize = 64 << 10;
+/// Time after which messages leave although others could join them.
+const HOLD_MAX: Duration = Duration::from_micros(100);
 /// Bytes of one read.
 const READ_SIZE: usize = 64 << 10;
 
@@ -37,6 +40,9 @@ pub(crate) struct SocketLink {
     /// Messages that arrived while a script was waiting for an answer.
     inbox: RefCell<VecDeque<HostMessage>>,
     outbox: RefCell<Vec<u8>>,
+    /// Time of the first message that is held in the outbox.
+    held_since: Cell<Option<Instant>>,
+    buffer: RefCell<Vec<u8>>,
     next_token: Cell<Token>,
     is_closed: Cell<bool>,
 }
@@ -48,6 +54,8 @@ impl SocketLink {
             reader: RefCell::default(),
             inbox: RefCell::default(),
             outbox: RefCell::default(),
+            held_since: Cell::new(None),
+            buffer: RefCell::new(vec![0; READ_SIZE]),
             next_token: Cell::new(1),
             is_closed: Cell::new(false),
         }
@@ -69,10 +77,10 @@ impl SocketLink {
 
     /// Reads what has arrived; waits if nothing has.
     pub(crate) fn receive(&self) {
-        let mut bytes = [0; READ_SIZE];
-        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
+        let mut bytes = self.buffer.borrow_mut();
+        match rustix::net::recv(&self.socket, bytes.as_mut_slice(), RecvFlags::empty()) {
             Ok((0, _)) => self.is_closed.set(true),
-            Ok((size, _)) => self.take(&bytes[..size.min(READ_SIZE)]),
+            Ok((size, _)) => self.take(bytes.get(..size).unwrap_or_default()),
             Err(Errno::INTR) => {}
             Err(_) => self.is_closed.set(true),
         }
@@ -93,9 +101,27 @@ impl SocketLink {
     /// Writes everything that was sent.
     pub(crate) fn flush(&self) {
         let mut outbox = self.outbox.borrow_mut();
-        while_writing(|| self.write(&outbox));
+        if outbox.is_empty() {
+            return;
+        }
+        while_writing(|sent| self.write(outbox.get(sent..).unwrap_or_default()));
         outbox.clear();
         outbox.shrink_to(FLUSH_SIZE);
+        self.held_since.set(None);
+    }
+
+    /// Writes what was sent, unless another message waits to be served: then its answer may leave together with these. They leave
+    /// earlier if that takes long, and also if it ends the process.
+    pub(crate) fn flush_with_others(&self) {
+        if self.inbox.borrow().is_empty() || self.outbox.borrow().is_empty() {
+            return self.flush();
+        }
+        let now = Instant::now();
+        let since = self.held_since.get().unwrap_or(now);
+        self.held_since.set(Some(since));
+        if now.saturating_duration_since(since) > HOLD_MAX || !hold(&self.outbox.borrow()) {
+            self.flush();
+        }
     }
 
     fn write(&self, bytes: &[u8]) {

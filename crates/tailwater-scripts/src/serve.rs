@@ -54,7 +54,7 @@ fn serve_with(sockets: Vec<OwnedFd>, watch: Watch) -> io::Result<()> {
         for peer in &mut peers {
             while let Some(message) = peer.link.next_message() {
                 peer.session.handle(message);
-                peer.link.flush();
+                peer.link.flush_with_others();
             }
             peer.session.fire_timers(now);
             peer.link.flush();

@@ -18,9 +18,14 @@ tw_base::limits! {
 }
 
 /// Deadline of the running callback, in CPU time of this thread. Time that the process waits for an answer does not count.
+///
+/// The begin and the end of a callback ask no clock: the time counts from the first question of the engine or the first signal of the timer
+/// on, whichever comes first, so a callback may use up to 5 ms more.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// CPU time at which the callback is interrupted; `None` between callbacks.
+    /// CPU time that the running callback may use; `None` between callbacks.
+    limit: Cell<Option<Duration>>,
+    /// CPU time at which the callback is interrupted. Most callbacks end before anything asks for it.
     deadline: Cell<Option<Duration>>,
     is_expired: Cell<bool>,
     /// Timer of the kernel; absent in tests, which share their process.
@@ -42,7 +47,8 @@ impl Watch {
     /// Begins a callback that may use this much CPU time. `overrun` has the socket and the last words of a process that ends because of it.
     pub(crate) fn start(&self, limit: Duration, overrun: Option<(BorrowedFd<'_>, &[u8])>) {
         self.is_expired.set(false);
-        self.deadline.set(Some(cpu_time() + limit));
+        self.limit.set(Some(limit));
+        self.deadline.set(None);
         if let (Some(timer), Some((socket, words))) = (&self.timer, overrun) {
             timer.start(limit + OVERRUN_MAX, socket, words);
         }
@@ -55,7 +61,7 @@ impl Watch {
 
     /// Ends a callback.
     pub(crate) fn stop(&self) {
-        self.deadline.set(None);
+        self.limit.set(None);
         if let Some(timer) = &self.timer {
             timer.stop();
         }
@@ -63,11 +69,17 @@ impl Watch {
 
     /// Checks the deadline; the engine calls it at every ten thousandth jump or call.
     pub(crate) fn interrupts(&self) -> bool {
-        let is_late = self.deadline.get().is_some_and(|deadline| cpu_time() > deadline);
-        if is_late {
+        let Some(limit) = self.limit.get() else { return false };
+        let now = cpu_time();
+        let deadline = self.deadline.get().unwrap_or_else(|| {
+            let begin = self.timer.as_ref().and_then(CpuLimit::first_seen).unwrap_or(now);
+            self.deadline.set(Some(begin + limit));
+            begin + limit
+        });
+        if now > deadline {
             self.is_expired.set(true);
         }
-        is_late
+        now > deadline
     }
 
     /// Returns whether the last callback was interrupted.

@@ -129,7 +129,6 @@ const SCRIPT: &[i64] = &[
     SYS_sendto,
     SYS_sigaltstack,
     libc::SYS_timer_delete,
-    libc::SYS_timer_settime,
     SYS_write,
     SYS_writev,
 ];

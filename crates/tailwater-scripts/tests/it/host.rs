@@ -79,9 +79,14 @@ impl Host {
     }
 
     pub(crate) fn send(&mut self, message: &HostMessage) {
-        let mut frame = Vec::new();
-        encode(message, &mut frame).unwrap();
-        self.socket.write_all(&frame).unwrap();
+        self.send_together(std::slice::from_ref(message));
+    }
+
+    /// Sends messages that the process reads at once.
+    pub(crate) fn send_together(&mut self, messages: &[HostMessage]) {
+        let mut frames = Vec::new();
+        messages.iter().for_each(|message| encode(message, &mut frames).unwrap());
+        self.socket.write_all(&frames).unwrap();
     }
 
     /// The next message, or `None` at the end of the process.
@@ -175,17 +180,23 @@ impl Host {
 
     /// Starts a call; returns its number.
     pub(crate) fn start(&mut self, kind: CallKind, function: &str, context: u64, snapshot: Snapshot) -> u64 {
+        let (call, message) = self.call(kind, function, context, snapshot);
+        self.send(&message);
+        call
+    }
+
+    /// Message that starts a call, and its number.
+    pub(crate) fn call(
+        &mut self,
+        kind: CallKind,
+        function: &str,
+        context: u64,
+        snapshot: Snapshot,
+    ) -> (u64, HostMessage) {
         let call = self.next_call;
         self.next_call += 1;
-        self.send(&HostMessage::Call(Box::new(Call {
-            call,
-            script: 1,
-            context,
-            function: function.to_owned(),
-            kind,
-            snapshot,
-        })));
-        call
+        let function = function.to_owned();
+        (call, HostMessage::Call(Box::new(Call { call, script: 1, context, function, kind, snapshot })))
     }
 
     /// Runs a call to its end, or to the end of the process.

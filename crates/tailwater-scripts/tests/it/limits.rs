@@ -86,6 +86,51 @@ fn native_functions_that_cannot_be_interrupted_end_the_process() {
 }
 
 #[test]
+fn answers_arrive_although_the_next_call_ends_the_process() {
+    let source =
+        "export default { fine(r) { r.return(200, 'fine'); }, repeat() { for (;;) 'x'.repeat(1e6); } }";
+    let mut program = Program::start(source);
+    let names = ["test.fine", "test.fine", "test.fine", "test.repeat"];
+    let (calls, messages): (Vec<_>, Vec<_>) =
+        names.iter().map(|name| program.host.call(CallKind::Content, name, 0, request())).unzip();
+    program.host.send_together(&messages);
+    for call in &calls[..3] {
+        let message = program.host.receive();
+        assert!(
+            matches!(&message, Some(ProcessMessage::Effect { call: known, .. }) if known == call),
+            "{message:?}"
+        );
+        let outcome = Outcome::Value(None);
+        assert_eq!(program.host.receive(), Some(ProcessMessage::Done { call: *call, outcome }));
+    }
+    match program.host.receive() {
+        Some(ProcessMessage::Overrun(overrun)) => {
+            assert_eq!((overrun.call, overrun.line), (calls[3], 1));
+            assert_eq!(program.host.receive(), None);
+        }
+        // The engine may have been asked in time.
+        Some(ProcessMessage::Done { outcome: Outcome::Exception(exception), .. }) => {
+            assert_eq!(exception.limit, "js_timeout");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn answer_does_not_wait_for_a_long_call_behind_it() {
+    let source = "export default { fine(r) { r.return(200, 'fine'); }, long() { for (;;); } }";
+    let mut program = Program::start_with(source, Settings { timeout_ms: 2000, ..settings() });
+    let (_, fine) = program.host.call(CallKind::Content, "test.fine", 0, request());
+    let (_, long) = program.host.call(CallKind::Content, "test.long", 0, request());
+    program.host.send_together(&[fine, long]);
+    let effect = program.host.receive();
+    assert!(matches!(&effect, Some(ProcessMessage::Effect { .. })), "{effect:?}");
+    assert!(matches!(program.host.receive(), Some(ProcessMessage::Done { .. })));
+    // The second call runs on for a long time: nothing of it has come with the first answer.
+    assert!(program.host.is_silent_for(Duration::from_millis(300)));
+}
+
+#[test]
 fn waiting_for_an_answer_takes_no_cpu_time() {
     let mut program = Program::start("export default { f(r) { return r.variables.a; } }");
     let call = program.host.start(CallKind::Set, "test.f", 0, request());
