@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) subscriptions: RefCell<HashMap<CallId, (bool, bool)>>,
     /// Object of `core.js`. It is taken out before the context is dropped.
     pub(crate) core: RefCell<Option<Persistent<Object<'static>>>>,
+    /// Functions of that object that were called.
+    core_functions: RefCell<Vec<(&'static str, Persistent<Function<'static>>)>>,
     /// Promise of the modules, while they are evaluated.
     pub(crate) main: RefCell<Option<Persistent<Promise<'static>>>>,
     /// An `import` statement without a source: its module and its word.
@@ -83,6 +85,7 @@ impl State {
             stream_code: Cell::new(None),
             subscriptions: RefCell::default(),
             core: RefCell::new(None),
+            core_functions: RefCell::default(),
             main: RefCell::new(None),
             missing_import: RefCell::new(None),
             rejection_count: Cell::new(0),
@@ -128,9 +131,48 @@ impl State {
     }
 
     /// The function of `core.js` with this name.
-    pub(crate) fn core_function<'js>(&self, ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
+    pub(crate) fn core_function<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        name: &'static str,
+    ) -> rquickjs::Result<Function<'js>> {
+        let used = self.core_functions.borrow().iter().find(|used| used.0 == name).map(|used| used.1.clone());
+        if let Some(function) = used {
+            return function.restore(ctx);
+        }
         let core = self.core.borrow().clone().ok_or(Error::Unknown)?;
-        core.restore(ctx)?.get(name)
+        let function: Function<'js> = core.restore(ctx)?.get(name)?;
+        self.core_functions.borrow_mut().push((name, Persistent::save(ctx, function.clone())));
+        Ok(function)
+    }
+
+    /// The function of the script that a configuration names, or `None`.
+    pub(crate) fn find_function<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        path: &str,
+    ) -> rquickjs::Result<Option<Function<'js>>> {
+        let mut value = ctx.globals().into_value();
+        for name in path.split('.') {
+            let Some(object) = value.as_object() else { return Ok(None) };
+            value = object.get(name)?;
+        }
+        Ok(value.into_function())
+    }
+
+    /// Returns whether `core.js` may remember a call of this kind, because pieces of a body or stream arrive for it.
+    pub(crate) fn may_have_events(&self, kind: CallKind) -> bool {
+        match kind {
+            CallKind::BodyFilter | CallKind::BodyBufferFilter => true,
+            _ => matches!(&*self.snapshot.borrow(), Snapshot::Stream(_)),
+        }
+    }
+
+    /// Drops values of the context, which may not outlive it.
+    pub(crate) fn drop_values(&self) {
+        self.core.take();
+        self.core_functions.take();
+        self.main.take();
     }
 
     /// Sends a change.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -43,9 +44,21 @@ impl std::error::Error for FrameError {}
 /// Appends to a buffer that belongs to somebody else.
 struct Appender<'a>(&'a mut Vec<u8>);
 
-impl Extend<u8> for Appender<'_> {
-    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
-        self.0.extend(bytes);
+impl Flavor for Appender<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 
@@ -65,7 +78,7 @@ pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), FrameE
 fn append<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_SIZE]);
-    postcard::to_extend(message, Appender(out)).map_err(|_| FrameError::Malformed)?;
+    postcard::serialize_with_flavor(message, Appender(out)).map_err(|_| FrameError::Malformed)?;
     let size = out.len() - start - HEAD_SIZE;
     if size > FRAME_SIZE_MAX {
         return Err(FrameError::TooLarge);

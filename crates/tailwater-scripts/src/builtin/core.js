@@ -17,6 +17,8 @@
     const calls = new Map();
     const exits = [];
     let subject;
+    // Set once something has to be forgotten at the end of the request, beside its object.
+    let isUsed = false;
 
     class SharedMemoryError extends Error {
         get name() { return 'SharedMemoryError'; }
@@ -54,6 +56,7 @@
     }
 
     function wait(token) {
+        isUsed = true;
         return new Promise((resolve, reject) => pending.set(token, { resolve, reject }));
     }
 
@@ -78,6 +81,7 @@
         case 'http':
             return part('request').make();
         case 'stream':
+            isUsed = true;
             return part('stream').make();
         default:
             return part('request').periodic();
@@ -137,6 +141,7 @@
             if (isHandled) {
                 rejections.delete(promise);
             } else if (rejections.size < REJECTIONS_MAX) {
+                isUsed = true;
                 rejections.set(promise, reason);
             }
         },
@@ -154,12 +159,14 @@
                 parts.get('request')?.refresh(subject);
             }
             if (isFilter) {
+                isUsed = true;
                 calls.set(call, fn);
                 return undefined;
             }
             return fn(subject);
         },
         onExit(callback) {
+            isUsed = true;
             exits.push(callback);
             host.setExitCallbacks();
         },
@@ -180,8 +187,12 @@
             parts.get('stream')?.end(call);
         },
         reset() {
-            exits.length = 0;
             subject = undefined;
+            if (!isUsed) {
+                return;
+            }
+            isUsed = false;
+            exits.length = 0;
             pending.clear();
             timers.clear();
             rejections.clear();
@@ -207,6 +218,7 @@
             throw new TypeErrorClass('first arg must be a function');
         }
         const id = host.setTimer(Number(delay) || 0);
+        isUsed = true;
         timers.set(id, { callback, values });
         return id;
     };

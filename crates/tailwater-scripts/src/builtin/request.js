@@ -161,25 +161,56 @@
         };
     }
 
+    // Values that a request object keeps, and that most scripts do not need: `args`, the bytes of the body (`body`) and its form. Objects of
+    // subrequests have their `parent`, the bytes of their `response`, and their lookups.
+    function requestBytes(own) {
+        return own?.body ?? host.requestBody();
+    }
+
+    async function readBody(own) {
+        if (own.body === undefined) {
+            checkReading(own);
+            own.isReading = true;
+            try {
+                own.body = await core.wait(host.readRequestBody()) ?? new Uint8Array(0);
+            } finally {
+                own.isReading = false;
+            }
+        }
+        return own.body;
+    }
+
+    function checkReading(own) {
+        if (own.isReading) {
+            throw new TypeError('request body is already being read');
+        }
+    }
+
+    // Lookups of the main request have no state of their own: one set of them serves all requests of a context.
+    const mainLookups = {};
+
+    // Objects are made for every request: they have two fields, and everything else is made when it is asked for.
     class Request {
         #subject;
-        #parent;
-        #body;
-        #form;
-        #isReading = false;
-        #cache = {};
+        #own;
 
-        constructor(subject, parent, body) {
+        constructor(subject, own) {
             this.#subject = subject;
-            this.#parent = parent;
-            this.#body = body;
+            this.#own = own;
         }
 
         // A later call of the same request may have other arguments, after a redirect.
         static refresh(object) {
-            if (#cache in object) {
-                object.#cache.args = undefined;
+            if (#own in object && object.#own) {
+                object.#own.args = undefined;
             }
+        }
+
+        // The kept values, for a read of the body that nothing else reads.
+        static #reader(object) {
+            const own = object.#own ??= {};
+            checkReading(own);
+            return own;
         }
 
         get [Symbol.toStringTag]() { return 'Request'; }
@@ -189,74 +220,52 @@
         get httpVersion() { return host.text(HTTP_VERSION, this.#subject); }
         get remoteAddress() { return host.text(REMOTE_ADDRESS, this.#subject); }
         get internal() { return host.isInternal(this.#subject); }
-        get parent() { return this.#parent; }
-        get args() { return this.#cache.args ??= parseArgs(host.text(ARGS, this.#subject)); }
+        get parent() { return this.#own?.parent; }
+        get args() { return (this.#own ??= {}).args ??= parseArgs(host.text(ARGS, this.#subject)); }
         get rawHeadersIn() { return pairs(IN, this.#subject); }
         get rawHeadersOut() { return pairs(OUT, this.#subject); }
         get headersIn() {
-            return this.#cache.headersIn ??= lookup(this.#subject, (name) => field(IN, this.#subject, name),
+            return (this.#subject === 0 ? mainLookups : this.#own).headersIn ??= lookup(this.#subject, (name) => field(IN, this.#subject, name),
                 () => names(IN, this.#subject));
         }
         get headersOut() {
-            return this.#cache.headersOut ??= lookup(this.#subject, (name) => field(OUT, this.#subject, name),
+            return (this.#subject === 0 ? mainLookups : this.#own).headersOut ??= lookup(this.#subject, (name) => field(OUT, this.#subject, name),
                 () => names(OUT, this.#subject), this.#subject === 0 ? setField : undefined);
         }
-        get variables() { return this.#cache.variables ??= variables(this.#subject, false); }
-        get rawVariables() { return this.#cache.rawVariables ??= variables(this.#subject, true); }
+        get variables() { return (this.#subject === 0 ? mainLookups : this.#own).variables ??= variables(this.#subject, false); }
+        get rawVariables() { return (this.#subject === 0 ? mainLookups : this.#own).rawVariables ??= variables(this.#subject, true); }
         get status() { return host.status(this.#subject); }
         set status(value) { host.setStatus(integer(value)); }
 
         jsVarNames(prefix) { return variableNames(prefix); }
 
-        get responseBuffer() { return core.buffer(this.#body); }
-        get responseText() { return this.#body === undefined ? undefined : host.decode(this.#body); }
+        get responseBuffer() { return core.buffer(this.#own?.response); }
+        get responseText() {
+            const bytes = this.#own?.response;
+            return bytes === undefined ? undefined : host.decode(bytes);
+        }
         get responseBody() { return this.responseText; }
-        get requestBuffer() { return core.buffer(this.#requestBytes()); }
+        get requestBuffer() { return core.buffer(requestBytes(this.#own)); }
         get requestText() {
-            const bytes = this.#requestBytes();
+            const bytes = requestBytes(this.#own);
             return bytes === undefined ? undefined : host.decode(bytes);
         }
         get requestBody() { return this.requestText; }
 
-        #requestBytes() {
-            return this.#cache.body ?? host.requestBody();
-        }
-        async #readBody() {
-            if (this.#cache.body === undefined) {
-                if (this.#isReading) {
-                    throw new TypeError('request body is already being read');
-                }
-                this.#isReading = true;
-                try {
-                    this.#cache.body = await core.wait(host.readRequestBody()) ?? new Uint8Array(0);
-                } finally {
-                    this.#isReading = false;
-                }
-            }
-            return this.#cache.body;
-        }
-        #checkReading() {
-            if (this.#isReading) {
-                throw new TypeError('request body is already being read');
-            }
-        }
         readRequestText() {
-            this.#checkReading();
-            return this.#readBody().then((bytes) => host.decode(bytes));
+            return readBody(Request.#reader(this)).then((bytes) => host.decode(bytes));
         }
         readRequestArrayBuffer() {
-            this.#checkReading();
-            return this.#readBody().then((bytes) => bytes.slice().buffer);
+            return readBody(Request.#reader(this)).then((bytes) => bytes.slice().buffer);
         }
         readRequestJSON() {
-            this.#checkReading();
-            return this.#readBody().then((bytes) => JSON.parse(host.decode(bytes)));
+            return readBody(Request.#reader(this)).then((bytes) => JSON.parse(host.decode(bytes)));
         }
         readRequestForm(options) {
-            this.#checkReading();
+            const own = Request.#reader(this);
             const form = core.part('form');
             const countMax = form.countMax(options);
-            return this.#readBody().then((bytes) => this.#form ??= form.parse(this.headersIn['Content-Type'], bytes, countMax));
+            return readBody(own).then((bytes) => own.form ??= form.parse(this.headersIn['Content-Type'], bytes, countMax));
         }
 
         return(status, body) {
@@ -265,7 +274,7 @@
                 throw new RangeError('code is out of range');
             }
             if (code < 400 || (body !== undefined && body !== null)) {
-                if (REDIRECTS.has(code) && /[\0\r\n]/.test(core.text(body ?? ''))) {
+                if (code >= 300 && REDIRECTS.has(code) && /[\0\r\n]/.test(core.text(body ?? ''))) {
                     throw new TypeError('invalid header value');
                 }
                 host.respond(code, body ?? '');
@@ -298,7 +307,7 @@
         decline() { host.decline(); }
         setReturnValue(value) { host.setReturnValue(value); }
         internalRedirect(uri) {
-            if (this.#parent) {
+            if (this.#own?.parent) {
                 throw new TypeError('internalRedirect cannot be called from a subrequest');
             }
             if (host.isFilter()) {
@@ -361,7 +370,7 @@
         if (isDetached) {
             return undefined;
         }
-        const promise = core.wait(token).then((bytes) => new Request(token, request, bytes));
+        const promise = core.wait(token).then((bytes) => new Request(token, { parent: request, response: bytes }));
         if (callback) {
             promise.then((reply) => callback(reply));
             return undefined;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use rquickjs::promise::PromiseState;
-use rquickjs::{Ctx, Exception, Function, IntoJs, Object, Value};
+use rquickjs::{Ctx, Exception, IntoJs, Object, Value};
 use tw_script::{
     ByteBuf, CallKind, Effect, Field, HttpSnapshot, LogLevel, Operation, Reply, ResponseHead, Snapshot,
     Subject, Token,
@@ -190,8 +190,7 @@ impl State {
     /// logged.
     fn compute(&self, ctx: &Ctx<'_>, function: &str) -> rquickjs::Result<Option<Vec<u8>>> {
         let call = || -> rquickjs::Result<Option<Vec<u8>>> {
-            let found: Option<Function<'_>> = self.core_function(ctx, "find")?.call((function,))?;
-            let Some(found) = found else {
+            let Some(found) = self.find_function(ctx, function)? else {
                 let message = format!("js function \"{function}\" not found");
                 return Err(Exception::throw_reference(ctx, &message));
             };

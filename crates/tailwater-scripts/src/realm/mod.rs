@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rquickjs::{Context, Ctx, Error, Function, IntoJs, Persistent, Promise, Runtime, Value};
+use rquickjs::{Context, Ctx, Error, IntoJs, Persistent, Promise, Runtime, Value};
 use tw_script::{
     Call, CallId, CallKind, Event, Exception, Load, LoadError, OperationError, Outcome, Reply, Token,
 };
@@ -171,8 +171,7 @@ impl Realm {
                 state.has_exit_callbacks.set(false);
                 return state.core_function(ctx, "exit")?.call(());
             }
-            let found: Option<Function<'_>> = state.core_function(ctx, "find")?.call((function.as_str(),))?;
-            let Some(found) = found else {
+            let Some(found) = state.find_function(ctx, &function)? else {
                 let message = format!("js function \"{function}\" not found");
                 return Err(rquickjs::Exception::throw_reference(ctx, &message));
             };
@@ -296,10 +295,11 @@ impl Realm {
 
     /// Ends a call without a result.
     pub(crate) fn cancel(&mut self, id: CallId) {
-        if self.calls.remove(&id).is_none() {
+        let Some(call) = self.calls.remove(&id) else { return };
+        self.state.forget(id);
+        if !self.state.may_have_events(call.kind) {
             return;
         }
-        self.state.forget(id);
         self.context.with(|ctx| {
             let ended: rquickjs::Result<()> =
                 self.state.core_function(&ctx, "end").and_then(|end| end.call((id as f64,)));
@@ -345,8 +345,7 @@ impl Realm {
 impl Drop for Realm {
     fn drop(&mut self) {
         // Values of a context may not outlive it.
-        self.state.core.take();
-        self.state.main.take();
+        self.state.drop_values();
     }
 }
 
