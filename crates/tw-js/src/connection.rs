@@ -73,7 +73,7 @@ pub(crate) struct CallState {
     queue: RefCell<VecDeque<CallMessage>>,
     queued_size: Cell<usize>,
     waker: Cell<Option<Waker>>,
-    /// Operations that the server has not answered. The process may wait for one of them.
+    /// Operations that the server has not answered.
     unanswered_count: Cell<usize>,
     /// True once a message of it has arrived.
     pub(crate) has_begun: Cell<bool>,
@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     scripts: RefCell<HashMap<ScriptId, LoadedScript>>,
     last_call: Cell<CallId>,
     last_context: Cell<ContextId>,
+    /// Operations of calls that the server has not answered. The process may wait for one of them.
+    unanswered_count: Cell<usize>,
     /// Operations of scripts outside of calls that the server has not answered.
     script_operation_count: Cell<usize>,
     is_closed: Cell<bool>,
@@ -178,6 +180,7 @@ impl Connection {
             scripts: RefCell::default(),
             last_call: Cell::new(0),
             last_context: Cell::new(0),
+            unanswered_count: Cell::new(0),
             script_operation_count: Cell::new(0),
             is_closed: Cell::new(false),
             is_retired: Cell::new(false),
@@ -197,10 +200,7 @@ impl Connection {
 
     /// Returns true if the process has calls and waits for no answer of the server.
     fn owes_something(&self) -> bool {
-        let calls = self.calls.borrow();
-        !calls.is_empty()
-            && self.script_operation_count.get() == 0
-            && calls.values().all(|state| state.unanswered_count.get() == 0)
+        self.call_count() > 0 && self.script_operation_count.get() == 0 && self.unanswered_count.get() == 0
     }
 
     /// Closes the connection as soon as it has no call.
@@ -232,7 +232,9 @@ impl Connection {
     /// Forgets a call. Messages of it that still arrive are ignored.
     pub(crate) fn end_call(&self, call: CallId) {
         let mut calls = self.calls.borrow_mut();
-        calls.remove(&call);
+        if let Some(state) = calls.remove(&call) {
+            self.unanswered_count.set(self.unanswered_count.get() - state.unanswered_count.get());
+        }
         if calls.is_empty() && self.is_retired.get() {
             self.wake_task();
         }
@@ -264,25 +266,38 @@ impl Connection {
         self.scripts.borrow().get(&script)?.error.clone()
     }
 
-    /// Sends a message, or keeps it until the process takes it.
+    /// Sends a message. The task of the connection writes it together with those that other tasks send in the same turn.
     ///
     /// # Errors
     /// The connection is closed, or the message or the backlog is too large.
     pub(crate) fn send(&self, message: &HostMessage) -> io::Result<()> {
+        self.enqueue(message)?;
+        self.wake_task();
+        Ok(())
+    }
+
+    /// Sends a message that is not urgent: it leaves with the next one if the process has a call to answer.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) fn send_later(&self, message: &HostMessage) -> io::Result<()> {
+        self.enqueue(message)?;
+        // The task runs when an answer arrives, and before long when none does: it watches a process that owes one.
+        if !self.owes_something() {
+            self.wake_task();
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, message: &HostMessage) -> io::Result<()> {
         if self.is_closed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut outgoing = self.outgoing.borrow_mut();
-        let was_empty = outgoing.is_empty();
         if outgoing.size() > BACKLOG_MAX {
             return Err(io::Error::other("the script process is too slow"));
         }
-        tw_script::encode(message, &mut outgoing.bytes).map_err(io::Error::other)?;
-        // A failure is seen by the task, too, which ends the connection.
-        if was_empty && !matches!(outgoing.flush(&self.socket), Ok(true)) {
-            self.wake_task();
-        }
-        Ok(())
+        tw_script::encode(message, &mut outgoing.bytes).map_err(io::Error::other)
     }
 
     /// Answers an operation.
@@ -296,7 +311,11 @@ impl Connection {
         result: Result<Reply, OperationError>,
     ) -> io::Result<()> {
         if let Some(state) = self.calls.borrow().get(&call) {
-            state.unanswered_count.set(state.unanswered_count.get().saturating_sub(1));
+            let own = &state.unanswered_count;
+            if own.get() > 0 {
+                own.set(own.get() - 1);
+                self.unanswered_count.set(self.unanswered_count.get() - 1);
+            }
         }
         let reply = HostMessage::Reply { call, token, result };
         match self.send(&reply) {
@@ -454,6 +473,7 @@ impl Connection {
         let Some(state) = self.calls.borrow().get(&call).cloned() else { return };
         if let CallMessage::Operation(..) = message {
             state.unanswered_count.set(state.unanswered_count.get() + 1);
+            self.unanswered_count.set(self.unanswered_count.get() + 1);
         }
         state.has_begun.set(true);
         if state.queued_size.get() > CALL_QUEUE_MAX {
@@ -480,22 +500,29 @@ impl Connection {
         self.send(&HostMessage::Unload { script: PROBE })
     }
 
+    /// Writes what the socket takes; the task is woken when it takes more.
+    fn write_outgoing(&self, cx: &mut Context<'_>) -> io::Result<()> {
+        while !self.outgoing.borrow().is_empty() {
+            match self.socket.poll_writable(cx)? {
+                Poll::Ready(()) => _ = self.outgoing.borrow_mut().flush(&self.socket)?,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until something is to be read, and writes meanwhile.
     async fn wait(&self, silence: &mut Silence) -> io::Result<Woken> {
         poll_fn(|cx| {
             self.task.set(Some(cx.waker().clone()));
+            match self.write_outgoing(cx) {
+                // The process has ended. Its last messages are still to be read, and then the end.
+                Err(error) if is_peer_gone(&error) => drop(self.outgoing.take()),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(()) => {}
+            }
             if self.is_retired.get() && self.call_count() == 0 {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-            }
-            while !self.outgoing.borrow().is_empty() {
-                match self.socket.poll_writable(cx) {
-                    Poll::Ready(Ok(())) => match self.outgoing.borrow_mut().flush(&self.socket) {
-                        Ok(_) => {}
-                        Err(error) => return Poll::Ready(Err(error)),
-                    },
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => break,
-                }
             }
             if let Poll::Ready(ready) = self.socket.poll_readable(cx) {
                 return Poll::Ready(ready.map(|()| Woken::ToRead));
@@ -515,4 +542,9 @@ impl Connection {
             state.push(CallMessage::Lost(own));
         }
     }
+}
+
+/// Returns true if a write has failed because nobody reads any more.
+fn is_peer_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -39,7 +39,7 @@ impl HeldContexts {
 
 fn release(contexts: &Contexts) {
     // The process may be gone, and the contexts with it.
-    let _ = contexts.connection.send(&HostMessage::Release { context: contexts.context });
+    let _ = contexts.connection.send_later(&HostMessage::Release { context: contexts.context });
 }
 
 impl Drop for HeldContexts {
