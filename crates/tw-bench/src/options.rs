@@ -59,8 +59,8 @@ filters  CPU per request and size of responses compressed with gzip, brotli and 
 waf      CPU per request under the Core Rule Set, beside nginx with ModSecurity; a neighbour beside slow bodies; load of 1 MB of rules
          --rules DIRECTORY · --rounds N 5 · --seconds N 2 · --connections A 8 · cases get bodies load
 
-scripts  CPU per request and latency of js_content and js_set, beside nginx with njs ($NGINX_JS); a neighbour beside ten endless scripts
-         --rounds N 5 · --seconds N 4 · --connections A 8 · cases calls endless
+scripts  CPU per request and latency of js_content and js_set, beside nginx with njs ($NGINX_JS); a neighbour beside ten hostile scripts
+         --rounds N 5 · --seconds N 4 · --connections A 8 · cases calls endless json regexp memory
 
 disk     a hot file while the disk is busy with cold ones (needs root and cgroups), and while another disk stands still
          --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m

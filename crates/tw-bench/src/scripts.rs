@@ -1,4 +1,4 @@
-//! `cargo xtask bench scripts`: cost of scripts, beside nginx with njs, and what endless scripts take from other requests.
+//! `cargo xtask bench scripts`: cost of scripts, beside nginx with njs, and what hostile scripts take from other requests.
 //!
 //! nginx needs its module for njs (`NGINX_JS`). It has no limits for scripts: an endless one stops its worker, so only ours runs beside them.
 //! The script processes of ours count: processor times are those of a server and of all processes below it.
@@ -17,18 +17,34 @@ use super::{Outcome, home, loops};
 const MODULE: &str = "/usr/share/nginx/modules/ngx_http_js_module.so";
 /// Program of ours for scripts, beside the server.
 const PROGRAM: &str = "tailwater-scripts";
-/// Clients of endless scripts at the same time.
-const ENDLESS_COUNT: usize = 10;
+/// Clients of hostile scripts at the same time.
+const HOSTILE_COUNT: usize = 10;
+/// Hostile functions, with what they do.
+const HOSTILE: [(&str, &str); 4] = [
+    ("endless", "endless loops"),
+    ("json", "parsers of 2 MB of JSON"),
+    ("regexp", "catastrophic regular expressions"),
+    ("memory", "memory bombs"),
+];
 const SCRIPT: &str = "
 function hello(r) { r.return(200, 'hello'); }
 function tenant(r) { return r.headersIn.Host; }
 function endless() { for (;;) { 'x'.repeat(1e6); } }
-export default {hello, tenant, endless};
+function json() {
+    const text = '[' + Array(2000).fill('\"' + 'x'.repeat(1000) + '\"').join(',') + ']';
+    for (;;) { JSON.parse(text); }
+}
+function regexp() { /^(a+)+$/.test('a'.repeat(64) + 'b'); }
+function memory() { const all = []; for (;;) { all.push('x'.repeat(1e5) + all.length); } }
+export default {hello, tenant, endless, json, regexp, memory};
 ";
 const LOCATIONS: &str = "location = /return { return 200 hello; } \
      location = /content { js_content bench.hello; } \
      location = /set { add_header X-Tenant $tenant; return 200 hello; } \
-     location = /endless { js_content bench.endless; }";
+     location = /endless { js_content bench.endless; } \
+     location = /json { js_content bench.json; } \
+     location = /regexp { js_content bench.regexp; } \
+     location = /memory { js_content bench.memory; }";
 
 /// Measures, prints, writes `scripts.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
@@ -62,8 +78,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
     if options.wants("calls") {
         calls(&mut report, &contestants, &plan)?;
     }
-    if options.wants("endless") {
-        endless(&mut report, &contestants, &plan)?;
+    for (function, what) in HOSTILE {
+        if options.wants(function) {
+            hostile(&mut report, &contestants, &plan, function, what)?;
+        }
     }
     report.finish(&options)
 }
@@ -109,12 +127,18 @@ fn calls(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outcom
     Ok(())
 }
 
-/// Requests of a small page beside endless scripts.
-fn endless(report: &mut Report, contestants: &[Contestant], plan: &Plan) -> Outcome {
-    let request = "GET /endless HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+/// Requests of a small page beside a hostile function.
+fn hostile(
+    report: &mut Report,
+    contestants: &[Contestant],
+    plan: &Plan,
+    function: &str,
+    what: &str,
+) -> Outcome {
+    let request = format!("GET /{function} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let ours = contestants.iter().filter(|one| one.name == OURS);
     let results: Vec<Neighbour> =
-        ours.map(|one| beside_requests(one, request, ENDLESS_COUNT, plan)).collect::<Outcome<_>>()?;
-    show(report, &format!("{ENDLESS_COUNT} endless scripts"), "endless", &results);
+        ours.map(|one| beside_requests(one, &request, HOSTILE_COUNT, plan)).collect::<Outcome<_>>()?;
+    show(report, &format!("hostile scripts, {HOSTILE_COUNT} {what}"), function, &results);
     Ok(())
 }

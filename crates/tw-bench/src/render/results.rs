@@ -30,7 +30,7 @@ const PARTS: &[(&str, &str, &str)] = &[
         "Web application firewall",
         "Processor time of a request under the Core Rule Set, and a neighbour beside large bodies.",
     ),
-    ("scripts", "Scripts", "Processor time of a call of a script, and a neighbour beside endless scripts."),
+    ("scripts", "Scripts", "Processor time of a call of a script, and a neighbour beside hostile scripts."),
     (
         "proxy",
         "Reverse proxy",
