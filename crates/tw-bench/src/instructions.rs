@@ -72,6 +72,8 @@ struct Measured {
     counts: Counts,
     /// Medians of the rounds.
     profile: Profile,
+    /// The last round as valgrind has written it, with the callers of each function.
+    last_round: String,
 }
 
 /// Starts [`work`] with a pipe that tells it when this process ends, and waits for its end.
@@ -149,10 +151,11 @@ pub(super) fn work(args: &[String]) -> Outcome {
         if plan.top > 0 {
             println!("{}", functions(case, &measured, &plan, plan.top));
         }
-        if let Some(dir) = options.text("out") {
+        if let Some(dir) = options.text("out").map(Path::new) {
             fs::create_dir_all(dir)?;
             let text = functions(case, &measured, &plan, usize::MAX);
-            fs::write(Path::new(dir).join(format!("{}.txt", case.name)), text)?;
+            fs::write(dir.join(format!("{}.txt", case.name)), text)?;
+            fs::write(dir.join(format!("{}.callgrind", case.name)), &measured.last_round)?;
         }
         found.cases.insert(case.name.to_owned(), measured.counts);
     }
@@ -189,13 +192,16 @@ fn measure(case: &Case, ours: &Binary, peers: &Peers, plan: &Plan) -> Outcome<Me
     request(&mut session, WARM_UP)?;
     dump(&server)?;
     let mut profiles = Vec::new();
+    let mut last_round = String::new();
     for round in 0..plan.rounds {
         request(&mut session, plan.requests)?;
         dump(&server)?;
         // The first dump, number 1, ended the warm-up.
         let file = server.prefix.join(format!("{PROFILE}.{}", round + 2));
-        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        profiles.push(Profile::parse(&text).ok_or_else(|| format!("{}: unknown format", file.display()))?);
+        last_round = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let profile =
+            Profile::parse(&last_round).ok_or_else(|| format!("{}: unknown format", file.display()))?;
+        profiles.push(profile);
     }
     let profile = Profile::median(&profiles);
     let requests = f64::from(plan.requests);
@@ -203,7 +209,7 @@ fn measure(case: &Case, ours: &Binary, peers: &Peers, plan: &Plan) -> Outcome<Me
         instructions: profile.total() as f64 / requests,
         allocations: profile.allocations as f64 / requests,
     };
-    Ok(Measured { counts, profile })
+    Ok(Measured { counts, profile, last_round })
 }
 
 /// Sends requests of a script.

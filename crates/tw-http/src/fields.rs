@@ -295,12 +295,12 @@ impl Fields {
         self.remove(name.as_str().as_bytes())
     }
 
-    /// Keeps the fields for which `keep(name, value)` is true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+    /// Keeps the fields for which `keep` is true. It gets each name with the result of [`Known::find`] for it.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], Option<Known>) -> bool) {
         let text = &self.text;
         let mut present = 0;
         self.entries.retain(|entry| {
-            let stays = keep(bytes_of(text, &entry.name), bytes_of(text, &entry.value));
+            let stays = keep(bytes_of(text, &entry.name), entry.known);
             present |= if stays { entry.known.map_or(0, Known::bit) } else { 0 };
             stays
         });

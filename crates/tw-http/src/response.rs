@@ -176,7 +176,7 @@ impl ResponseHead {
         let may_go =
             |known_name| hop::is_framing(known_name) || known_name == Known::Trailer && !keeps_trailer;
         if FRAMING.into_iter().any(|known_name| self.fields.has(known_name) && may_go(known_name)) {
-            self.fields.retain(|name, _| !Known::find(name).is_some_and(may_go));
+            self.fields.retain(|_, known_name| !known_name.is_some_and(may_go));
         }
     }
 

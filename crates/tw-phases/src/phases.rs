@@ -15,6 +15,7 @@ use super::realpath_root;
 use tw_request::body::Body;
 use tw_request::config::location::{Satisfy, Visibility};
 use tw_request::generation::{LoopGeneration, PlanId};
+use tw_request::local_future::boxed;
 use tw_request::plan::{AccessPurpose, Handler, Outcome, Phase, Step};
 use tw_request::request::{Request, RequestOrigin};
 use tw_request::route::{FailedTest, LocationTests, Pattern};
@@ -111,7 +112,7 @@ pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
     let generation = r.generation().clone();
     match decide(r, &generation, outcome) {
         NextStep::Respond(body) => body,
-        next => Box::pin(run_from(r, next, AGAIN)).await,
+        next => boxed(|| run_from(r, next, AGAIN)).await,
     }
 }
 

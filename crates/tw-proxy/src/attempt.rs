@@ -16,6 +16,7 @@ use super::exchange::{Exchange, record_traffic};
 use super::read_head::read_head;
 use super::send_request::{RequestSender, SendError, SendTerms};
 use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
+use tw_request::local_future::boxed;
 use tw_request::request::Request;
 use tw_request::request_body::{BodyError, Source};
 
@@ -98,7 +99,7 @@ pub(super) async fn run<C: Codec + Clone>(
         None => Box::pin(wait_for_peer(r, request, attempts)).await?,
     };
     if let Some(pending) = begin(r, request, attempts, lease, slot)? {
-        Box::pin(open_connection(r, request, pending, slot)).await?;
+        boxed(|| open_connection(r, request, pending, slot)).await?;
     }
     if let Some(exchange) = slot.as_mut().filter(|exchange| !exchange.codec.is_connect())
         && let Err(unsent) = read_head(r, exchange, request).await

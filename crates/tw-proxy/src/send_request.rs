@@ -15,6 +15,7 @@ use tw_core::event_loop::INPUT_SIZE;
 use super::codec::BodyFraming;
 use tw_request::event_loop::Loop;
 use tw_request::file_reads::Pieces;
+use tw_request::local_future::boxed;
 use tw_request::plan::LocalFuture;
 use tw_request::request::Request;
 use tw_request::request_body::{self, BodyError, BodyLimits, Source};
@@ -169,7 +170,7 @@ impl RequestSender {
             return Self::begin_without_body(connection, head, &terms);
         }
         let (body, owner) = OutgoingBody::lend(body, &terms);
-        let future = Box::pin(send(connection.clone(), Bytes::copy_from_slice(head), body));
+        let future = boxed(|| send(connection.clone(), Bytes::copy_from_slice(head), body));
         Ok(Self { stage: SendStage::UnderWay(future), body: owner, error: None })
     }
 
@@ -216,7 +217,7 @@ impl RequestSender {
             return Ok(Self::nothing());
         }
         let (body, owner) = OutgoingBody::lend(body, terms);
-        let future = Box::pin(send_content(connection.clone(), stream.clone(), body));
+        let future = boxed(|| send_content(connection.clone(), stream.clone(), body));
         Ok(Self { stage: SendStage::UnderWay(future), body: owner, error: None })
     }
 

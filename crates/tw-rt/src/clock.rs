@@ -78,6 +78,7 @@ pub(crate) const fn nanoseconds(span: Duration) -> u64 {
 struct Turn {
     now: Instant,
     now_ns: u64,
+    unix: UnixTime,
     /// Wall clock at `measured_ns`, in nanoseconds since the epoch.
     wall_ns: u64,
     measured_ns: u64,
@@ -106,7 +107,7 @@ pub fn millis() -> u64 {
 /// Wall-clock time: of this turn on a loop, else read now. On a loop it costs one thread-local read.
 pub fn unix() -> UnixTime {
     match TURN.get() {
-        Some(turn) => UnixTime::from_ns(turn.wall_ns + (turn.now_ns - turn.measured_ns)),
+        Some(turn) => turn.unix,
         None => UnixTime::from_ns(nanoseconds(wall_now())),
     }
 }
@@ -124,13 +125,14 @@ pub fn wall_precise() -> Duration {
 /// Starts a turn of this thread's loop at `now`.
 pub(crate) fn turn(now: Reading) {
     let (now, now_ns) = (now.instant(), now.ns);
-    let turn = match TURN.get() {
+    let (wall_ns, measured_ns) = match TURN.get() {
         Some(last) if now_ns.wrapping_sub(last.measured_ns) < REALTIME_REFRESH_NS => {
-            Turn { now, now_ns, ..last }
+            (last.wall_ns, last.measured_ns)
         }
-        _ => Turn { now, now_ns, wall_ns: nanoseconds(wall_now()), measured_ns: now_ns },
+        _ => (nanoseconds(wall_now()), now_ns),
     };
-    TURN.set(Some(turn));
+    let unix = UnixTime::from_ns(wall_ns + (now_ns - measured_ns));
+    TURN.set(Some(Turn { now, now_ns, unix, wall_ns, measured_ns }));
 }
 
 fn wall_now() -> Duration {

@@ -146,8 +146,11 @@ fn used(meta: &Meta) -> Result<usize, EncodeError> {
     if !is_status(meta.status) || !is_line(&meta.status_line) {
         return Err(EncodeError::Status);
     }
-    let is_good =
-        meta.fields.iter().all(|(name, value)| is_field(name, value) && name.len() <= usize::from(u16::MAX));
+    let is_good = meta.fields.iter_known().all(|(name, known_name, value)| {
+        // A known name needs no look at its bytes.
+        let is_name = known_name.is_some() || is_field_name(name) && name.len() <= usize::from(u16::MAX);
+        is_name && is_line(value)
+    });
     if meta.fields.len() > FIELDS_MAX || !is_good || !is_line(&meta.etag) || !is_line(&meta.vary) {
         return Err(EncodeError::Fields);
     }

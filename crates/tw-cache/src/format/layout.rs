@@ -102,7 +102,12 @@ pub(super) fn is_status(status: u16) -> bool {
 
 /// Returns `true` if a field can be sent: its name has no blanks and neither part ends a line.
 pub(super) fn is_field(name: &[u8], value: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':') && is_line(value)
+    is_field_name(name) && is_line(value)
+}
+
+/// Returns `true` if a name has only bytes that it can have in a line.
+pub(super) fn is_field_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':')
 }
 
 /// Returns `true` if a text has no byte that ends a line.

@@ -23,19 +23,20 @@ pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: IgnoredFields) {
         }
     }
     let is_rfc = rules.reading == Ruleset::Rfc9111;
-    fields.retain(|name, _| {
+    fields.retain(|name, known_name| {
         let is_named = named.iter().any(|one| one.eq_ignore_ascii_case(name));
-        !is_named && !belongs_to_hop(name, connection.iter().map(Vec::as_slice), is_rfc)
+        !is_named && !belongs_to_hop(name, known_name, connection.iter().map(Vec::as_slice), is_rfc)
     });
 }
 
-/// Returns `true` for a hop-by-hop field, which is not forwarded; `connection` has the lines of `Connection`.
+/// Returns `true` for a hop-by-hop field, which is not forwarded; `connection` has the lines of `Connection`, and `known_name` is the
+/// result of [`Known::find`] for the name.
 pub(super) fn belongs_to_hop<'a>(
     name: &[u8],
+    known_name: Option<Known>,
     connection: impl IntoIterator<Item = &'a [u8]>,
     also_proxies: bool,
 ) -> bool {
-    let known_name = Known::find(name);
     known_name.is_some_and(hop::is_hop_by_hop)
         || also_proxies
             && (known_name == Some(Known::ProxyAuthorization)

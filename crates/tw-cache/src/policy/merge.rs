@@ -26,17 +26,18 @@ pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
     }
     stored.remove_known(Known::Age);
     stored.remove_known(Known::Date);
-    let is_update = |name: &[u8]| {
+    let is_update = |name: &[u8], known_name: Option<Known>| {
         let of_content = matches!(
-            Known::find(name),
+            known_name,
             Some(Known::ContentLength | Known::ContentEncoding | Known::ContentRange | Known::SetCookie)
         );
-        !of_content && !belongs_to_hop(name, update.get_all(b"Connection"), true)
+        !of_content && !belongs_to_hop(name, known_name, update.get_all(b"Connection"), true)
     };
-    for (name, _) in update.iter().filter(|(name, _)| is_update(name)) {
+    let updates = || update.iter_known().filter(|(name, known_name, _)| is_update(name, *known_name));
+    for (name, ..) in updates() {
         stored.remove(name);
     }
-    for (name, value) in update.iter().filter(|(name, _)| is_update(name)) {
+    for (name, _, value) in updates() {
         stored.append_copy(Name::Copy(name), value);
     }
 }

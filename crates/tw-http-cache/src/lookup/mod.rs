@@ -36,6 +36,7 @@ use states::{LookupOutcome, LookupResult, LookupRun};
 use target::{CacheUse, LookupTarget};
 use tw_phases::forward_head::{ForwardRules, RewriteFields};
 use tw_request::cache_info::{CacheReport, UsedCache};
+use tw_request::local_future::boxed;
 use tw_request::miss_reason::MissReason;
 use tw_request::plan::Outcome;
 use tw_request::request::Request;
@@ -57,7 +58,7 @@ pub async fn look_up(
         return Ok(None);
     }
     let began = r.lookup_began();
-    let result = Box::pin(use_cache(r, settings, sent, default_key)).await;
+    let result = boxed(|| use_cache(r, settings, sent, default_key)).await;
     if let Some(began) = began {
         r.record_lookup(began);
     }

@@ -52,7 +52,7 @@ pub struct RestResponse {
 pub struct EntryResponse {
     cache: Arc<Cache>,
     leading: StorePermit,
-    meta: Meta,
+    meta: Box<Meta>,
     disk: Disk,
     quota: Option<QuotaClaim>,
     /// Time without progress after which the rest of the body is requested anew.
@@ -185,7 +185,8 @@ impl Lookup {
             let cache = self.cache.clone();
             let begun = FillHead { meta: meta.clone(), len: Some(stale.len) };
             lead.fill.refresh(begun, &stale.file, stale.body_offset());
-            HeadRefresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
+            HeadRefresh { cache, meta: Box::new(meta.clone()), was: stale.clone(), lead, claim, disk }
+                .start(r);
         }
         let age = policy::current_age(&lifetime, now);
         (CachedResponse::of_entry(Rc::new(stale.with(meta)), age), None)
@@ -298,7 +299,8 @@ impl Lookup {
         let mut fields = answer.fields.clone();
         policy::exclude(&mut fields, rules, ignored);
         add_date(&mut fields, now, rules);
-        let mut meta = Meta {
+        // Boxed once: the tasks and writers that the entry passes through are moved several times.
+        let mut meta = Box::new(Meta {
             key: self.key,
             variant: variant.filter(|_| !vary.is_empty()),
             key_text: self.text.clone(),
@@ -316,7 +318,7 @@ impl Lookup {
             body_len: None,
             body_sum: Some(0),
             writer: MadeBy::Tailwater,
-        };
+        });
         meta.header_size = match format::place(&meta) {
             Ok(size) => size,
             Err(why) => return Err((leading, why.into())),
@@ -371,7 +373,7 @@ impl StoreDecision {
 impl EntryResponse {
     fn begin(&self, len: Option<u64>) -> Arc<Fill> {
         let StorePermit { lead, claim } = &self.leading;
-        lead.begin(FillHead { meta: self.meta.clone(), len }, claim);
+        lead.begin(FillHead { meta: (*self.meta).clone(), len }, claim);
         lead.fill.clone()
     }
 

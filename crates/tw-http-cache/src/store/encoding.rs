@@ -53,7 +53,7 @@ pub(super) fn add_sums(mut sums: BodySums, pieces: Vec<Bytes>) -> (Vec<Bytes>, B
 }
 
 /// Parts of the file of a complete response, with its checksums. For a job: it reads all bytes.
-pub(super) fn whole_file(mut meta: Meta, body: Vec<Bytes>) -> Vec<Bytes> {
+pub(super) fn whole_file(mut meta: Box<Meta>, body: Vec<Bytes>) -> Vec<Bytes> {
     let (mut parts, sums) = add_sums(BodySums::default(), body);
     let FinishedSums { sum, table } = sums.finish();
     meta.body_sum = Some(sum);

@@ -123,7 +123,7 @@ pub(crate) trait EntryWriter {
 
 /// Response that is to become an entry.
 pub(crate) struct NewEntry {
-    pub(crate) meta: Meta,
+    pub(crate) meta: Box<Meta>,
     /// Permit to store.
     pub(crate) claim: Claim,
     /// Entry whose body this one has, with a new head; it may only replace that.

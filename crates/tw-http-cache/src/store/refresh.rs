@@ -31,7 +31,7 @@ impl EntryStore {
     pub(crate) async fn refresh(
         &self,
         cx: StoreContext<'_>,
-        mut meta: Meta,
+        mut meta: Box<Meta>,
         was: ValidatedFile<'_>,
         claim: Claim,
         log: &dyn Fn(Level, fmt::Arguments<'_>),
@@ -87,7 +87,7 @@ impl EntryStore {
     async fn copy(
         &self,
         cx: StoreContext<'_>,
-        mut meta: Meta,
+        mut meta: Box<Meta>,
         was: ValidatedFile<'_>,
         claim: Claim,
         log: &dyn Fn(Level, fmt::Arguments<'_>),

@@ -140,7 +140,7 @@ fn variants_stay_purged() {
         let mut meta = meta(1, truth.next(), claim.sequence());
         (meta.variant, meta.header_size) = (Some(key(3)), 0);
         meta.header_size = format::place(&meta).unwrap();
-        let entry = NewEntry { meta, claim, copied: None };
+        let entry = NewEntry { meta: Box::new(meta), claim, copied: None };
         let writer = process.cache.zone.store.begin(process.cache.context(&process.disk), entry);
         writer.commit(BodyPieces { pieces: vec![body(1, 1)], needless: 0 }).await.unwrap();
         let since = process.find(1).await.unwrap().1.since;

@@ -153,7 +153,7 @@ impl Process {
         let claim = self.zone_index().index.claim(key(page), self.now);
         let version = truth.next();
         let meta = meta(page, version, claim.sequence());
-        let entry = NewEntry { meta, claim, copied: None };
+        let entry = NewEntry { meta: Box::new(meta), claim, copied: None };
         let writer = self.cache.zone.store.begin(self.cache.context(&self.disk), entry);
         Filling { writer, body: body(page, version), at: 0 }
     }
@@ -193,8 +193,12 @@ impl Process {
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
         let was = ValidatedFile::of(&entry);
-        if let Ok(removed_entries) =
-            self.cache.zone.store.refresh(self.cache.context(&self.disk), meta, was, claim, &silent).await
+        if let Ok(removed_entries) = self
+            .cache
+            .zone
+            .store
+            .refresh(self.cache.context(&self.disk), Box::new(meta), was, claim, &silent)
+            .await
         {
             self.remove_all(removed_entries).await;
         }

@@ -85,7 +85,7 @@ fn update_of_a_file_that_is_gone_is_no_failure() {
             .cache
             .zone
             .store
-            .refresh(process.cache.context(&process.disk), meta, was, claim, &silent)
+            .refresh(process.cache.context(&process.disk), Box::new(meta), was, claim, &silent)
             .await;
         assert!(updated.is_ok_and(|removed_entries| removed_entries.is_empty()));
         assert!(process.zone_index().index.peek(key(0)).is_none(), "and the entry is gone, too");

@@ -26,6 +26,7 @@ use super::zone::{Cache, FillLead};
 use feed::{Feed, FeedEvent};
 use tw_request::event_loop::Loop;
 use tw_request::generation::{LoopGeneration, PlanId};
+use tw_request::local_future::boxed;
 use tw_request::plan::LocalFuture;
 use tw_request::request::Request;
 
@@ -138,7 +139,7 @@ impl FillWriter {
         let event_loop = self.task.event_loop.clone();
         let subject = Subject { kind: "cache fill", id: event_loop.index as u64 };
         // The layers of a task move what it runs.
-        event_loop.connections.spawn_counted(subject, Box::pin(self.task.run(self.entry, origin)));
+        event_loop.connections.spawn_counted(subject, boxed(|| self.task.run(self.entry, origin)));
     }
 }
 
@@ -317,7 +318,7 @@ impl FillLog {
 pub(crate) struct HeadRefresh {
     pub(crate) cache: Arc<Cache>,
     /// New head.
-    pub(crate) meta: Meta,
+    pub(crate) meta: Box<Meta>,
     /// Old entry.
     pub(crate) was: Rc<OpenEntry>,
     /// Fill that other requests can join meanwhile.

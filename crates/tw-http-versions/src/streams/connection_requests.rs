@@ -17,7 +17,7 @@ use super::{ConnectionSettings, ReceivedHead, RequestStream, StreamProtocol};
 use crate::admission::{self, Admission, LOOK_EVERY, Verdict};
 use tw_phases::lifecycle;
 use tw_request::client::Client;
-use tw_request::local_future::LocalFuture;
+use tw_request::local_future::{LocalFuture, boxed};
 
 /// Requests of a connection. One that has to wait is a task of its own.
 pub(crate) struct ConnectionRequests<'c> {
@@ -92,14 +92,14 @@ impl<'c> ConnectionRequests<'c> {
         match admission::verdict(client, protocol) {
             Verdict::Begin if self.held_back.is_empty() => {
                 let memory = admission::hold_request(client, protocol);
-                self.begin(Box::pin(serve_request(stream, head, memory)), cx);
+                self.begin(boxed(|| serve_request(stream, head, memory)), cx);
             }
             Verdict::Begin | Verdict::Wait => {
                 let memory_share = client.memory_share(protocol).cloned();
                 let decide = move |admission| match admission {
                     Admission::Admitted => {
                         let memory = admission::hold_of(memory_share.as_ref());
-                        Some(Box::pin(serve_request(stream, head, memory)) as LocalFuture<'static, ()>)
+                        Some(boxed(|| serve_request(stream, head, memory)) as LocalFuture<'static, ()>)
                     }
                     Admission::Refused => {
                         refuse(&*stream);

@@ -36,6 +36,7 @@ use tw_proxy::settings::{HasProxy, HasUpstream, ProxyKind, RawProxy};
 use tw_proxy::{
     self as proxy, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
+use tw_request::local_future::boxed;
 use tw_request::plan::{Handler, Outcome, Step, UPSTREAM};
 use tw_request::protocol::Resolve;
 use tw_request::request::Request;
@@ -387,7 +388,7 @@ impl Proxy {
         }
         if self.is_rebuilt(r) {
             // Boxed: other requests stay smaller without this state.
-            return Box::pin(self.pass_rebuilt(r, &to, announced, body, lookup)).await;
+            return boxed(|| self.pass_rebuilt(r, &to, announced, body, lookup)).await;
         }
         let request = match self.build(r, &to, announced, lookup.as_deref()) {
             Ok(request) => request,
@@ -395,7 +396,7 @@ impl Proxy {
         };
         if self.version == Version::HTTP_2 {
             // Boxed: as above.
-            return Box::pin(self.pass_http2(r, lookup, request)).await;
+            return boxed(|| self.pass_http2(r, lookup, request)).await;
         }
         let outcome = proxy::pass(r, &self.settings, self, lookup, &request).await;
         r.upstream.spare_head.set(request.head);
