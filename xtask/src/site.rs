@@ -22,6 +22,9 @@ const INSTALL: &str = "cargo install mdbook --locked";
 const ROOT_PAGES: &[&str] =
     &["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
 
+/// Pages whose tables become headings, because the search finds headings first.
+const TABLES_OF_NAMES: &[&str] = &["docs/variables.md", "docs/metrics.md"];
+
 /// Line of the summary below which the pages of directives are listed.
 const DIRECTIVES: &str = "- [Directives](directives.md)\n";
 
@@ -75,7 +78,39 @@ fn copy_documents(pages: &Path) -> std::io::Result<()> {
 
 fn copy_page(path: &str, copy: &Path) -> std::io::Result<()> {
     let text = fs::read_to_string(root().join(path))?;
+    let text = if TABLES_OF_NAMES.contains(&path) { with_headings(&text) } else { text };
     fs::write(copy, with_links_of_site(&text, path))
+}
+
+/// A document in which each row of a table of names is a section: the name, the last cell, and the other cells by their columns.
+fn with_headings(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut columns: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = match line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) {
+            Some(row) => row.split(" | ").map(str::trim).collect(),
+            None if line.starts_with("|-") => continue,
+            None => {
+                out.push_str(line);
+                out.push('\n');
+                continue;
+            }
+        };
+        match cells[..] {
+            [name, .., meaning] if name.starts_with('`') => {
+                out.push_str(&format!("### {name}\n\n{meaning}\n\n"));
+                let others = columns.iter().zip(&cells).skip(1).take(cells.len() - 2);
+                let others = others.filter(|(_, cell)| !cell.is_empty());
+                let list: String = others.map(|(column, cell)| format!("- {column}: {cell}\n")).collect();
+                if !list.is_empty() {
+                    out.push_str(&list);
+                    out.push('\n');
+                }
+            }
+            _ => columns = cells,
+        }
+    }
+    out
 }
 
 /// The summary with a line for each page of directives.
@@ -190,6 +225,21 @@ mod tests {
         }
         let file = with_links_of_site("[a](../fuzz)", "docs/tls.md");
         assert_eq!(file, format!("[a]({REPOSITORY}fuzz)"));
+    }
+
+    #[test]
+    fn rows_of_a_table_become_sections() {
+        let table = "text\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n\
+                     | `a_total` | counter | `x`, `y` | Number of a. |\n| `b` | gauge |  | Number of b. |\n\nmore\n";
+        let sections = "text\n\n### `a_total`\n\nNumber of a.\n\n- kind: counter\n- labels: `x`, `y`\n\n\
+                        ### `b`\n\nNumber of b.\n\n- kind: gauge\n\n\nmore\n";
+        assert_eq!(with_headings(table), sections);
+        for path in TABLES_OF_NAMES {
+            let text = fs::read_to_string(root().join(path)).unwrap();
+            let rows = text.lines().filter(|line| line.starts_with("| `")).count();
+            assert!(rows > 100, "{path}");
+            assert_eq!(with_headings(&text).matches("\n### ").count(), rows, "{path}");
+        }
     }
 
     #[test]
