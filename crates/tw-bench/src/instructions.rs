@@ -360,7 +360,7 @@ mod tests {
             allocations: 0,
         };
         let counts = Counts { instructions: 250.0, allocations: 0.0 };
-        let measured = Measured { counts, profile };
+        let measured = Measured { counts, profile, last_round: String::new() };
         let plan = Plan { requests: 10, rounds: 1, top: 1, load_cpu: 0 };
         let text = functions(&CASES[0], &measured, &plan, usize::MAX);
         let lines: Vec<_> = text.lines().skip(1).collect();
