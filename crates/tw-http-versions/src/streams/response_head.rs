@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tw_fields::FieldWriter;
 use tw_http::response::list_fields;
-use tw_http::{ConnectionField, EncodeContext, Fields};
+use tw_http::{ConnectionField, EncodeContext, Fields, Known};
 
 use tw_phases::{error_response, prepare_response};
 use tw_request::request::Request;
@@ -23,24 +23,24 @@ pub(crate) fn write(r: &Request, fields: &mut FieldWriter<'_>) {
         vary_accept_encoding: r.response.varies_by_coding && r.plan().core.compression.vary,
     };
     fields.status(r.response.status);
-    r.response.list(&context, &mut |name, value| push(fields, name, value));
+    r.response.list(&context, &mut |name, known_name, value| push(fields, name, known_name, value));
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.
 pub(crate) fn push_all(written_fields: &mut FieldWriter<'_>, fields: &Fields) {
-    list_fields(fields, &mut |name, value| push(written_fields, name, value));
+    list_fields(fields, &mut |name, known_name, value| push(written_fields, name, known_name, value));
 }
 
 /// Returns true if there is a field that can be sent.
 pub(crate) fn has_any(fields: &Fields) -> bool {
     let mut has_any = false;
-    list_fields(fields, &mut |name, _| has_any |= is_name(name));
+    list_fields(fields, &mut |name, known_name, _| has_any |= known_name.is_some() || is_name(name));
     has_any
 }
 
-fn push(fields: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
+fn push(fields: &mut FieldWriter<'_>, name: &[u8], known_name: Option<Known>, value: &[u8]) {
     // A field whose name is not a token would make the message malformed (RFC 9113 section 8.2.1), so it is left out.
-    if is_name(name) {
+    if known_name.is_some() || is_name(name) {
         fields.push(name, &harmless(value));
     }
 }

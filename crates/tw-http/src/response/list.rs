@@ -6,28 +6,28 @@ use crate::known::Known;
 use crate::num;
 
 impl ResponseHead {
-    /// Calls `each` with the name, in any case, and the value of every field but the status. Connection-specific
+    /// Calls `each` with the name, in any case, the result of [`Known::find`] for it, and the value of every field but the status. Connection-specific
     /// fields and `Transfer-Encoding` are left out, so their settings in `context` do not matter. Values are not
     /// checked: the caller handles invalid bytes.
     ///
     /// Cost: one buffer for composed values.
-    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], &[u8])) {
+    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], Option<Known>, &[u8])) {
         let has_content = self.status != 204;
         let mut text = Vec::new();
         if !context.server.is_empty() && self.writes(Known::Server) {
-            each(b"server", context.server);
+            each(b"server", Some(Known::Server), context.server);
         }
         if self.writes(Known::Date) {
-            each(b"date", &context.dates.text(context.now));
+            each(b"date", Some(Known::Date), &context.dates.text(context.now));
         }
         if has_content && !self.content_type.is_empty() {
             if self.charset.is_empty() {
-                each(b"content-type", &self.content_type);
+                each(b"content-type", Some(Known::ContentType), &self.content_type);
             } else {
                 text.extend_from_slice(&self.content_type);
                 text.extend_from_slice(b"; charset=");
                 text.extend_from_slice(&self.charset);
-                each(b"content-type", &text);
+                each(b"content-type", Some(Known::ContentType), &text);
             }
         }
         if let Some(length) = self.content_length
@@ -36,13 +36,13 @@ impl ResponseHead {
         {
             text.clear();
             num::push_decimal(&mut text, length);
-            each(b"content-length", &text);
+            each(b"content-length", Some(Known::ContentLength), &text);
         }
         if let Some(seconds) = self.last_modified
             && matches!(self.status, 200 | 206 | 304)
             && !self.fields.has(Known::LastModified)
         {
-            each(b"last-modified", &context.dates.text(seconds));
+            each(b"last-modified", Some(Known::LastModified), &context.dates.text(seconds));
         }
         if !self.location.is_empty() {
             match context.location_base.filter(|_| self.location.starts_with(b"/")) {
@@ -50,32 +50,31 @@ impl ResponseHead {
                     text.clear();
                     base.write(&mut text);
                     text.extend_from_slice(&self.location);
-                    each(b"location", &text);
+                    each(b"location", Some(Known::Location), &text);
                 }
-                None => each(b"location", &self.location),
+                None => each(b"location", Some(Known::Location), &self.location),
             }
         }
         if context.vary_accept_encoding {
-            each(b"vary", b"Accept-Encoding");
+            each(b"vary", Some(Known::Vary), b"Accept-Encoding");
         }
         list_fields(&self.fields, each);
     }
 }
 
-/// Gives `each` those fields that a list may have.
-pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], &[u8])) {
-    for (name, value) in fields.iter() {
-        if !is_of_connection(name) {
-            each(name, value);
+/// Gives `each` those fields that a list may have, as [`ResponseHead::list`] does.
+pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], Option<Known>, &[u8])) {
+    for (name, known_name, value) in fields.iter_known() {
+        if !known_name.is_some_and(is_of_connection) {
+            each(name, known_name, value);
         }
     }
 }
 
 /// RFC 9113 section 8.2.2.
-fn is_of_connection(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 5] =
-        [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
-    NAMES.iter().any(|of_connection| name.eq_ignore_ascii_case(of_connection))
+fn is_of_connection(name: Known) -> bool {
+    use Known::{Connection, KeepAlive, ProxyConnection, TransferEncoding, Upgrade};
+    matches!(name, Connection | KeepAlive | ProxyConnection | TransferEncoding | Upgrade)
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
 
     fn listed(head: &ResponseHead, context: &EncodeContext<'_>) -> Vec<String> {
         let mut all = Vec::new();
-        head.list(context, &mut |name, value| {
+        head.list(context, &mut |name, _, value| {
             all.push(format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
         });
         all
