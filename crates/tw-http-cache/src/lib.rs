@@ -13,11 +13,12 @@
 //! | `writer` | task that reads a body and stores it |
 //! | `purge` | purges by order, and invalidation by traffic |
 //! | `upkeep` | background work: loading, room, sweeps, snapshots, quotas |
+//! | `members` | cache of several directories: the owner of a key, and the opening, purges and upkeep of its members |
 //! | `metrics` | numbers for metrics, the API and the status page |
 //! | `settings` | directives of locations |
 //! | `open` | declaration of caches, and the reading of their purges before the first use |
 //! | `zone` | a cache and its contents, which outlive configurations |
-//! | `members` | common state of a cache of several directories |
+//! | `member_group` | common state of a cache of several directories |
 //! | `fill` | response on its way into the cache, and to the clients that follow it |
 //! | `store` | files and segments on the disk |
 //! | `entry` | open entries of a loop |
@@ -42,6 +43,7 @@ mod entry;
 mod fill;
 mod guard;
 mod lookup;
+mod member_group;
 mod members;
 mod metrics;
 mod open;
@@ -62,7 +64,7 @@ pub use lookup::conditions::{CONDITIONAL, UpstreamConditions};
 pub use lookup::serve_hit::{evaluate_conditions, head_body, serve_hit};
 pub use lookup::store_response::StoreDecision;
 pub use lookup::{Lookup, look_up};
-pub use members::state::{MemberSnapshot, MemberState};
+pub use member_group::state::{MemberSnapshot, MemberState};
 pub use metrics::METRICS;
 pub use metrics::fleet::{FLEET_METRICS, write_fleets};
 pub use metrics::{CacheSnapshot, ResponseTotals};
@@ -97,8 +99,8 @@ tw_base::limits! {
     use upkeep::snapshot::LIMITS;
     use zone::LIMITS;
     use cache_path::member_path::LIMITS;
-    use open::group::LIMITS;
-    use upkeep::member::LIMITS;
+    use members::open_group::LIMITS;
+    use members::upkeep::LIMITS;
     use store::segments::LIMITS;
     use store::segments::append::LIMITS;
     use store::segments::device::LIMITS;

@@ -13,7 +13,7 @@ use tw_cache::IndexCounts;
 use super::cache_path::MemberPath;
 use super::guard::background::FetchPurpose;
 use super::guard::hedge::HedgeOutcome;
-use super::members::state::{MemberSnapshot, MemberState};
+use super::member_group::state::{MemberSnapshot, MemberState};
 use super::zone::{Cache, CacheZone};
 use tw_request::cache_info::{HitFrom, UpstreamCacheStatus};
 

@@ -7,7 +7,7 @@ use tw_conf::ConfError;
 use tw_fleet::find_fleet;
 
 use crate::cache_path::{CachePath, MemberPath, RawCachePath, device};
-use crate::members::Members;
+use crate::member_group::Members;
 use crate::store::Store;
 use crate::store::files::temp_file::WRITE_BACK_SIZE;
 use crate::zone::{Cache, CacheZone, Caches};

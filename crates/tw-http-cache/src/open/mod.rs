@@ -1,8 +1,6 @@
 //! From the configuration to a cache in use: its declaration, and the reading of its purges before the first use.
 
 mod declare;
-pub(crate) mod group;
-mod member;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,7 +4,6 @@
 pub(crate) mod fleet;
 pub(crate) mod invalidate;
 mod location;
-mod members;
 pub(crate) mod store_purge;
 
 use std::fmt;

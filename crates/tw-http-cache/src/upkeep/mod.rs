@@ -5,7 +5,6 @@
 //! requests. The work is divided into steps with a rest between two.
 
 mod load;
-pub(crate) mod member;
 mod quota;
 mod record_snapshot;
 mod segments;

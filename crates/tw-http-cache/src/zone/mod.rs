@@ -3,7 +3,6 @@
 pub(crate) mod damage;
 mod disk_permit;
 mod fill_lead;
-mod members;
 mod quota;
 mod record_snapshot;
 pub(crate) mod stats;
@@ -39,8 +38,8 @@ use super::guard::background::BackgroundFetches;
 use super::guard::breaker::Breaker;
 use super::guard::hedge::Hedges;
 use super::guard::quota::Quotas;
-use super::members::Members;
-use super::members::group::{MemberGroup, MemberZone};
+use super::member_group::Members;
+use super::member_group::group::{MemberGroup, MemberZone};
 use super::store::context::{StoreContext, ZoneCounters, ZoneIndex};
 use super::store::record_snapshot::OpenRecordSnapshot;
 use super::store::{EntryStore, Store};

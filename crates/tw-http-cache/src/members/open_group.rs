@@ -11,9 +11,9 @@ use tw_cache::Purges;
 use tw_disk::{Disk, DiskError, Errno, Op};
 
 use crate::entry::ZoneId;
-use crate::members::all;
-use crate::members::file::{FoundMember, MemberFile, MemberName};
-use crate::members::group::DirectoryFiles;
+use crate::member_group::all;
+use crate::member_group::file::{FoundMember, MemberFile, MemberName};
+use crate::member_group::group::DirectoryFiles;
 use crate::store::segments::DeviceContentUse;
 use crate::time::unix_ms;
 use crate::zone::{Cache, CacheGroup, random};
@@ -23,7 +23,7 @@ tw_base::limits! {
     pub(crate) const LIMITS;
 
     /// Time for which the first requests after a start wait for the purges of the members of a cache.
-    pub(super) const GATHER_MAX: Duration = Duration::from_secs(2), time, "a member that has not answered is left out, and tried again each second";
+    pub(crate) const GATHER_MAX: Duration = Duration::from_secs(2), time, "a member that has not answered is left out, and tried again each second";
     /// Time for which a purge waits for one member of a cache.
     pub(crate) const SAVE_MAX: Duration = Duration::from_secs(2), time, "the purge is saved by the others, and by this one when it answers";
 }
@@ -34,7 +34,7 @@ impl CacheGroup {
         self.purges_since(u64::try_from(unix_ms()).unwrap_or(0), disk).await
     }
 
-    pub(super) async fn purges_since(&self, now_ms: u64, disk: &Disk) -> &Arc<Purges> {
+    pub(crate) async fn purges_since(&self, now_ms: u64, disk: &Disk) -> &Arc<Purges> {
         let make = || async {
             let members = self.members();
             // A cache with one directory may have become one with several.
@@ -103,7 +103,7 @@ impl CacheGroup {
     }
 
     /// Notes that a member has answered, and what it has.
-    pub(super) fn unite_found(
+    pub(crate) fn unite_found(
         &self,
         member: &Cache,
         directory_files: &Result<DirectoryFiles, DiskError>,
@@ -117,7 +117,7 @@ impl CacheGroup {
     }
 
     /// Use of what is on the device with this number, which its member did not have.
-    pub(super) fn use_of_device(&self, number: &[u8]) -> DeviceContentUse {
+    pub(crate) fn use_of_device(&self, number: &[u8]) -> DeviceContentUse {
         // Before the devices: a member notes its own one before it has answered.
         let is_awaited = |member: &Arc<Cache>| {
             let zone = &member.zone;
@@ -176,7 +176,7 @@ impl CacheGroup {
     }
 
     /// A member has come that knows of purges forgotten up to `dropped`: others may have come without.
-    pub(super) fn raise_floors(&self, dropped: u64) {
+    pub(crate) fn raise_floors(&self, dropped: u64) {
         for member in self.members() {
             if let Some(zone_index) = member.zone.loaded()
                 && member.zone.member.last.load(SeqCst) < dropped

@@ -9,9 +9,9 @@ use tw_cache::{Index, Purges};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op};
 use tw_log::{Level, Text};
 
-use super::group::GATHER_MAX;
-use crate::members::file::{self, FoundMember, MemberFile};
-use crate::members::group::DirectoryFiles;
+use super::open_group::GATHER_MAX;
+use crate::member_group::file::{self, FoundMember, MemberFile};
+use crate::member_group::group::DirectoryFiles;
 use crate::store::context::ZoneIndex;
 use crate::store::record_snapshot::FoundRecordSnapshot;
 use crate::store::segments::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
@@ -29,7 +29,7 @@ impl Cache {
         self.place.own_file(file::NAME)
     }
 
-    pub(super) async fn read_directory_files(&self, disk: &Disk) -> Result<DirectoryFiles, DiskError> {
+    pub(crate) async fn read_directory_files(&self, disk: &Disk) -> Result<DirectoryFiles, DiskError> {
         let path = self.member_file_path();
         let mut account = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
         let member = match disk.read_whole(&mut account, &path, file::SIZE_MAX).await {
@@ -54,7 +54,7 @@ impl Cache {
     ///
     /// # Errors
     /// The directory cannot be used, which is logged once. The manager tries again.
-    pub(super) async fn open_member(
+    pub(crate) async fn open_member(
         &self,
         group: &Arc<CacheGroup>,
         now_ms: u64,
@@ -199,7 +199,7 @@ impl Cache {
     }
 
     /// Saves the purges of all members in this one.
-    pub(super) async fn save_member_purges(&self, disk: &Disk) -> Result<(), DiskError> {
+    pub(crate) async fn save_member_purges(&self, disk: &Disk) -> Result<(), DiskError> {
         let (Some(group), Some(zone_index)) = (self.zone.member.group(), self.zone.loaded()) else {
             return Ok(());
         };

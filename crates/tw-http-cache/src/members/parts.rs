@@ -7,8 +7,8 @@ use tw_cache::{EntryState, Key};
 use tw_core::pools::Disks;
 use tw_disk::Disk;
 
-use super::{Cache, CacheGroup};
 use crate::time::seconds;
+use crate::zone::{Cache, CacheGroup};
 use tw_request::event_loop::Loop;
 
 /// Time after which an operation of a member is slow, if `slow=` does not say another one: no disk that works takes so long.

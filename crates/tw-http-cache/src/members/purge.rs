@@ -6,9 +6,9 @@ use tw_cache::{Key, Purge};
 use tw_disk::{Disk, DiskError};
 use tw_log::Level;
 
-use super::{PurgeOutcome, PurgeScope};
-use crate::members::{MemberFuture, Members, all};
-use crate::open::group::SAVE_MAX;
+use crate::member_group::{MemberFuture, Members, all};
+use crate::members::open_group::SAVE_MAX;
+use crate::purge::{PurgeOutcome, PurgeScope};
 use crate::zone::{Cache, CacheUser};
 
 impl Cache {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tw_log::Level;
 
-use super::CacheMaintenance;
+use crate::upkeep::CacheMaintenance;
 
 tw_base::limits! {
     /// Limits of this module.
