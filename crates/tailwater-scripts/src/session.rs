@@ -187,7 +187,17 @@ impl Session {
 
     /// Reports calls that have ended in the context of `call`.
     fn collect(&mut self, call: CallId) {
-        let finished = self.with_realm(call, Realm::take_finished).unwrap_or_default();
+        let Some((owner, _)) = self.calls.get(&call).copied() else { return };
+        self.collect_of(owner);
+    }
+
+    /// Reports calls of a context that have ended, and the end of a callback that has sent a part of a response.
+    fn collect_of(&mut self, owner: Owner) {
+        let Some(realm) = self.realms.get_mut(&owner) else { return };
+        let (finished, sending) = (realm.take_finished(), realm.take_sending());
+        if let Some(call) = sending {
+            self.send(&ProcessMessage::Handled { call });
+        }
         for (call, outcome) in finished {
             self.send(&ProcessMessage::Done { call, outcome });
             self.end(call);
@@ -246,10 +256,7 @@ impl Session {
         for owner in due {
             let Some(realm) = self.realms.get_mut(&owner) else { continue };
             realm.fire_timers(now);
-            for (call, outcome) in realm.take_finished() {
-                self.send(&ProcessMessage::Done { call, outcome });
-                self.end(call);
-            }
+            self.collect_of(owner);
         }
         self.start_waiting();
     }

@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) return_value: RefCell<Option<Option<Vec<u8>>>>,
     /// Set by `s.done()` and its aliases in the running call.
     pub(crate) stream_code: Cell<Option<i32>>,
+    /// Call whose callback has sent a part of its response since that was last asked; 0 if none has.
+    pub(crate) sending_call: Cell<CallId>,
     /// Events that the running call wants.
     pub(crate) subscriptions: RefCell<HashMap<CallId, (bool, bool)>>,
     /// Object of `core.js`. It is taken out before the context is dropped.
@@ -83,6 +85,7 @@ impl State {
             next_timer: Cell::new(1),
             return_value: RefCell::new(None),
             stream_code: Cell::new(None),
+            sending_call: Cell::new(0),
             subscriptions: RefCell::default(),
             core: RefCell::new(None),
             core_functions: RefCell::default(),
@@ -127,6 +130,7 @@ impl State {
         self.timers.borrow_mut().clear();
         *self.return_value.borrow_mut() = None;
         self.stream_code.set(None);
+        self.sending_call.set(0);
         self.subscriptions.borrow_mut().clear();
     }
 

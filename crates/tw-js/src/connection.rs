@@ -7,7 +7,7 @@
 //! queue of each call is bounded. When the connection ends, every call on it is told.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -17,11 +17,12 @@ use std::task::{Context, Poll, Waker};
 use tw_rt::watch::Subject;
 use tw_rt::{FirstBytes, Socket};
 use tw_script::{
-    CallId, ContextId, Effect, Environment, FileCommand, FrameReader, HostMessage, Load, LoadError,
-    Operation, OperationError, Outcome, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
+    CallId, ContextId, Effect, Environment, FrameReader, HostMessage, Load, LoadError, Operation,
+    OperationError, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
 };
 
 use crate::call_report;
+use crate::call_state::{CallMessage, CallState};
 use crate::operations::dictionary;
 use crate::operations::file::CallFiles;
 use crate::outgoing::Outgoing;
@@ -47,37 +48,10 @@ const MODULE_CHANGE: &str = "files are changed in calls of functions only";
 const READ_SIZE: usize = 64 << 10;
 /// Bytes that are read before other tasks have their turn.
 const TURN_SIZE: usize = 512 << 10;
-/// Cost of a message in a queue beside its bytes.
-const MESSAGE_COST: usize = 128;
 /// Script of that question, without modules, and its limits.
 const PROBE: ScriptId = ScriptId::MAX;
 const PROBE_TIMEOUT_MS: u32 = 1000;
 const PROBE_MEMORY_SIZE: u64 = 4 << 20;
-
-/// Message of a process about one call.
-#[derive(Debug)]
-pub(crate) enum CallMessage {
-    Operation(Token, Operation),
-    Effect(Effect),
-    Handled,
-    Done(Outcome),
-    /// The process has ended. With its last words, if they are about this call.
-    Lost(Option<Box<Overrun>>),
-    /// The queue was full.
-    Flooded,
-}
-
-/// A call on a connection.
-#[derive(Default)]
-pub(crate) struct CallState {
-    queue: RefCell<VecDeque<CallMessage>>,
-    queued_size: Cell<usize>,
-    waker: Cell<Option<Waker>>,
-    /// Operations that the server has not answered.
-    unanswered_count: Cell<usize>,
-    /// True once a message of it has arrived.
-    pub(crate) has_begun: Cell<bool>,
-}
 
 /// State of a set of scripts in the process.
 struct LoadedScript {
@@ -109,62 +83,6 @@ pub(crate) struct Connection {
     is_retired: Cell<bool>,
     /// Waker of the task that reads and writes.
     task: Cell<Option<Waker>>,
-}
-
-impl CallState {
-    fn push(&self, message: CallMessage) {
-        let size = MESSAGE_COST + size_of_message(&message);
-        self.queued_size.set(self.queued_size.get() + size);
-        self.queue.borrow_mut().push_back(message);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    /// Returns true if a message has arrived that was not taken.
-    pub(crate) fn has_message(&self) -> bool {
-        !self.queue.borrow().is_empty()
-    }
-
-    /// The next message.
-    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<CallMessage> {
-        match self.queue.borrow_mut().pop_front() {
-            Some(message) => {
-                let size = MESSAGE_COST + size_of_message(&message);
-                self.queued_size.set(self.queued_size.get().saturating_sub(size));
-                Poll::Ready(message)
-            }
-            None => {
-                self.waker.set(Some(cx.waker().clone()));
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// Bytes of the parts of a message that may be large.
-fn size_of_message(message: &CallMessage) -> usize {
-    match message {
-        CallMessage::Effect(
-            Effect::Send { data } | Effect::SendBuffer { data, .. } | Effect::StreamSend { data, .. },
-        ) => data.len(),
-        CallMessage::Effect(Effect::Log { message, .. }) => message.len(),
-        CallMessage::Effect(Effect::Return { text, .. }) => text.as_ref().map_or(0, |text| text.len()),
-        CallMessage::Operation(_, operation) => match operation {
-            Operation::SetVariable { value, .. } => value.len(),
-            Operation::Fetch(request) => request.body.as_ref().map_or(0, |body| body.len()),
-            Operation::Subrequest { body, .. } => body.as_ref().map_or(0, |body| body.len()),
-            Operation::File(FileCommand::Write { data, .. } | FileCommand::WriteAt { data, .. }) => {
-                data.len()
-            }
-            _ => 0,
-        },
-        CallMessage::Effect(_)
-        | CallMessage::Handled
-        | CallMessage::Done(_)
-        | CallMessage::Lost(_)
-        | CallMessage::Flooded => 0,
-    }
 }
 
 impl Connection {

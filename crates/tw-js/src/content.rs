@@ -6,33 +6,23 @@
 //!                              └─ r.internalRedirect() ─► another location, once the call has ended
 //! ```
 
-use std::io;
-
 use bytes::Bytes;
 use tw_http::target;
 use tw_log::{Level, Text};
 use tw_phases::phases;
-use tw_request::body::{AlreadyLogged, Body, Pull};
-use tw_request::plan::{Handler, LocalFuture, Outcome, Step};
+use tw_request::body::Body;
+use tw_request::plan::{Handler, Outcome, Step};
 use tw_request::request::Request;
 use tw_request::request_body;
 use tw_script::{ByteBuf, CallKind, Effect};
 
 use crate::after_response;
 use crate::request_call::{Failed, Progress, RequestCall, ScriptFunction};
+use crate::sent_body::SentBody;
 use crate::snapshot;
 
 /// Answers by a function.
 pub(crate) struct ContentHandler(pub(crate) ScriptFunction);
-
-/// Body of a response that a function sends piece by piece.
-struct SentBody {
-    call: RequestCall,
-    /// Bytes that the head has announced and that have not been sent.
-    announced: Option<u64>,
-    is_finished: bool,
-    is_over: bool,
-}
 
 impl Handler for ContentHandler {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
@@ -83,8 +73,7 @@ impl ContentHandler {
                     response = Some(redirect(r, &uri));
                 }
                 Progress::Effect(Effect::SendHeader) if response.is_none() => {
-                    let announced = r.response.content_length.take();
-                    let body = SentBody { call, announced, is_finished: false, is_over: false };
+                    let body = SentBody::new(call, r.response.content_length.take());
                     return Ok(Outcome::Respond(Body::Pull(Box::new(body))));
                 }
                 // A function that has finished without a head has answered nothing.
@@ -142,65 +131,5 @@ pub(crate) fn redirect(r: &Request, uri: &[u8]) -> Outcome {
             r.log(Level::Error, format_args!("unsafe URI \"{}\" in internalRedirect()", Text(uri)));
             Outcome::Status(500)
         }
-    }
-}
-
-impl SentBody {
-    async fn piece(&mut self, r: &mut Request) -> Result<Option<Bytes>, Failed> {
-        while !self.is_over {
-            match self.call.next(r).await {
-                Ok(Progress::Effect(Effect::Send { data })) if !self.is_finished && !data.is_empty() => {
-                    return self.take(r, data.into_vec()).map(Some);
-                }
-                Ok(Progress::Effect(Effect::Finish)) => self.is_finished = true,
-                Ok(Progress::Effect(_) | Progress::Handled) => {}
-                Ok(Progress::Done(_)) => self.is_over = true,
-                Err(failed) => {
-                    self.is_over = true;
-                    return Err(failed);
-                }
-            }
-        }
-        if !self.is_finished {
-            r.log(Level::Error, format_args!("js: the response was not finished by r.finish()"));
-            return Err(Failed { status: 500 });
-        }
-        match self.announced {
-            None | Some(0) => Ok(None),
-            Some(missing) => {
-                r.log(
-                    Level::Error,
-                    format_args!("js: the response is {missing} bytes shorter than its Content-Length"),
-                );
-                Err(Failed { status: 500 })
-            }
-        }
-    }
-
-    /// A piece, within the announced length.
-    fn take(&mut self, r: &Request, data: Vec<u8>) -> Result<Bytes, Failed> {
-        if let Some(announced) = &mut self.announced {
-            let Some(rest) = announced.checked_sub(data.len() as u64) else {
-                self.is_over = true;
-                r.log(Level::Error, format_args!("js: the response is longer than its Content-Length"));
-                return Err(Failed { status: 500 });
-            };
-            *announced = rest;
-        }
-        Ok(data.into())
-    }
-}
-
-impl Pull for SentBody {
-    fn next<'a>(&'a mut self, _: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        Box::pin(async move { self.piece(r).await.map_err(|_| io::Error::other(AlreadyLogged)) })
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        if self.is_over && self.is_finished { Some(0) } else { self.announced }
-    }
-
-    fn flushes(&self) -> bool {
-        true
     }
 }

@@ -14,6 +14,7 @@ tw_base::limits! {
     use crate::request_call::LIMITS;
     use crate::script_call::LIMITS;
     use crate::script_set::LIMITS;
+    use crate::sent_body::LIMITS;
     use crate::silence::LIMITS;
     use crate::operations::fetch::LIMITS;
     use crate::operations::fetch_url::LIMITS;

@@ -42,7 +42,7 @@ tw_base::limits! {
 }
 
 /// Name of functions of `njs.on('exit')` in the error log.
-const EXIT_HOOK: &str = "njs.on('exit')";
+pub(crate) const EXIT_HOOK: &str = "njs.on('exit')";
 
 /// Next thing that a call says to its caller.
 #[derive(Debug)]
@@ -154,6 +154,23 @@ impl RequestCall {
                 self.subrequests.end(r);
                 self.outcome(r, outcome).map(Some)
             }
+        }
+    }
+
+    /// Returns true if the process waits for an answer that needs the request, which is with its client meanwhile. Dictionaries need none.
+    pub(crate) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_dictionary = |operation: &Operation| matches!(operation, Operation::Dictionary { .. });
+        if let Some((token, Operation::Dictionary { name, command })) = self.call.take_last(is_dictionary) {
+            let answer = dictionary::run(self.call.set(), &name, command);
+            self.call.reply(token, answer);
+        }
+        self.call.poll_last(cx, may_hold_process)
+    }
+
+    /// Answers the operation that the process waits for with an exception.
+    pub(crate) fn refuse_waiting(&mut self, reason: &str) {
+        if let Some((token, _)) = self.call.take_last(may_hold_process) {
+            self.call.reply(token, Err(OperationError::Error(reason.to_owned())));
         }
     }
 
@@ -279,6 +296,23 @@ impl RequestCall {
     fn outcome(&mut self, r: &Request, outcome: Outcome) -> Result<Progress, Failed> {
         self.has_thrown = matches!(&outcome, Outcome::Exception(exception) if exception.limit.is_empty());
         call_report::outcome(r, &self.call, &self.counters, outcome).map(Progress::Done)
+    }
+}
+
+/// Returns true for an operation whose answer the process may wait for while it serves nobody.
+fn may_hold_process(operation: &Operation) -> bool {
+    match operation {
+        Operation::Variable { .. }
+        | Operation::VariableValue { .. }
+        | Operation::SetVariable { .. }
+        | Operation::VariableNames
+        | Operation::ResponseHead
+        | Operation::RequestBody
+        | Operation::File(_) => true,
+        Operation::ReadRequestBody
+        | Operation::Subrequest { .. }
+        | Operation::Fetch(_)
+        | Operation::Dictionary { .. } => false,
     }
 }
 

@@ -13,7 +13,8 @@ use tw_script::{
     Outcome, Overrun, Reply, Snapshot, Token,
 };
 
-use crate::connection::{CallMessage, CallState, Connection};
+use crate::call_state::{CallMessage, CallState};
+use crate::connection::Connection;
 use crate::loop_scripts::LoopScripts;
 use crate::script_set::ScriptSet;
 
@@ -195,6 +196,16 @@ impl ScriptCall {
                 }
             }
         }
+    }
+
+    /// Returns true if the last message that has arrived is an operation of this kind. The task is woken when another one arrives.
+    pub(crate) fn poll_last(&self, cx: &mut Context<'_>, is_wanted: impl Fn(&Operation) -> bool) -> bool {
+        self.state.poll_last(cx, is_wanted)
+    }
+
+    /// Takes the last message if it is an operation of this kind.
+    pub(crate) fn take_last(&self, is_wanted: impl Fn(&Operation) -> bool) -> Option<(Token, Operation)> {
+        self.state.take_last(is_wanted)
     }
 
     /// Sends the call to another process.

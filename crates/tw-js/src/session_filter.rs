@@ -11,6 +11,7 @@ use tw_stream::session::{SessionStatus, StreamSession};
 use crate::call_report::Failed;
 use crate::request_call::{Progress, ScriptFunction};
 use crate::session_call::SessionCall;
+use crate::session_exit;
 use crate::stream_session;
 
 /// Filter of the sessions of a server.
@@ -19,6 +20,7 @@ pub(crate) struct ScriptFilter(pub(crate) ScriptFunction);
 /// Filter of one session.
 struct ScriptSessionFilter {
     call: SessionCall,
+    function: ScriptFunction,
     interest: Interest,
 }
 
@@ -42,7 +44,8 @@ impl SessionFilter for ScriptFilter {
             let snapshot = stream_session::snapshot(s);
             let call = SessionCall::start(s, &self.0, CallKind::StreamFilter, snapshot);
             let call = call.await.map_err(status)?;
-            Ok(Box::new(ScriptSessionFilter { call, interest: Interest::Unknown }) as Box<dyn RunningFilter>)
+            Ok(Box::new(ScriptSessionFilter { call, function: self.0.clone(), interest: Interest::Unknown })
+                as Box<dyn RunningFilter>)
         })
     }
 }
@@ -80,6 +83,7 @@ impl RunningFilter for ScriptSessionFilter {
                 Progress::Effect(Effect::Subscribe { from_client, from_upstream }) => {
                     self.interest = Interest::Known { from_client, from_server: from_upstream };
                 }
+                Progress::Effect(Effect::ExitHook) => session_exit::add_hook(s, &self.function),
                 // Other effects belong to other kinds of calls.
                 Progress::Effect(_) => {}
                 Progress::Handled => {

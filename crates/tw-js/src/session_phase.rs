@@ -5,7 +5,7 @@
 //! ```
 //! The function sees all bytes that were read so far each time, first at once; they stay for the content of the session.
 
-use std::future::{pending, poll_fn, ready};
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -17,9 +17,9 @@ use tw_stream::preread::{self, PrereadTime};
 use tw_stream::session::{SessionStatus, StreamSession};
 
 use crate::call_report::Failed;
-use crate::held_contexts::HeldContexts;
 use crate::request_call::{Progress, ScriptFunction};
 use crate::session_call::SessionCall;
+use crate::session_exit;
 use crate::stream_session;
 
 /// Code of `s.decline()`.
@@ -30,21 +30,6 @@ pub(crate) struct ScriptStep {
     pub(crate) function: ScriptFunction,
     /// `StreamAccess` or `StreamPreread`.
     pub(crate) kind: CallKind,
-}
-
-/// Step in front of the content that releases the contexts of a session which calls no function any more: script processes have few of them,
-/// and sessions may last long.
-pub(crate) struct ReleaseStep;
-
-impl SessionStep for ReleaseStep {
-    fn run<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, StepDecision> {
-        if !s.server().plan.has_late_steps()
-            && let Some(contexts) = s.held::<HeldContexts>()
-        {
-            contexts.release();
-        }
-        Box::pin(ready(StepDecision::Pass))
-    }
 }
 
 /// State of the call of one session.
@@ -87,6 +72,7 @@ impl ScriptStep {
             }
             match wait(s, &mut call, &time, state.wants_bytes()).await {
                 Woken::Called(progress) => match progress.map_err(failed)? {
+                    Progress::Effect(Effect::ExitHook) => session_exit::add_hook(s, &self.function),
                     Progress::Effect(effect) => state.apply(&effect),
                     Progress::Handled => state.is_busy = false,
                     Progress::Done(_) => return Ok(self.decision(s, state.code)),

@@ -14,8 +14,9 @@ use tw_stream::plan::Plan;
 use crate::block_scripts::BlockScripts;
 use crate::periodic::Periodic;
 use crate::raw::{DIRECTIVES, Raw};
+use crate::session_exit::{ExitStep, ReleaseStep};
 use crate::session_filter::ScriptFilter;
-use crate::session_phase::{ReleaseStep, ScriptStep};
+use crate::session_phase::ScriptStep;
 use crate::stream_periodic::ServerPeriodic;
 
 /// Scripts of one block of stream.
@@ -63,6 +64,7 @@ impl Settings<Stream> for StreamScripts {
         let Some(part) = &self.block.part else { return };
         plan.parts.put(part.clone());
         plan.add_release_step(Arc::new(ReleaseStep));
+        plan.add_end_step(Arc::new(ExitStep));
         let step = |name, kind| Arc::new(ScriptStep { function: part.function(name), kind });
         if let Some(name) = &self.access {
             plan.add_access_step(step(name, CallKind::StreamAccess));

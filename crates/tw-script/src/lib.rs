@@ -54,7 +54,7 @@ pub use serde_bytes::ByteBuf;
 pub use snapshot::{Field, HttpSnapshot, ResponseHead, Snapshot, StreamSnapshot};
 
 /// Version of the messages; both programs of one installation have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 tw_base::limits! {
     /// Limits of the messages.

@@ -44,7 +44,8 @@ pub enum ProcessMessage {
         /// The change.
         effect: Effect,
     },
-    /// The function of an [`Event`](crate::Event) has returned; effects in front of this message belong to it.
+    /// The function of an [`Event`](crate::Event) has returned; effects in front of this message belong to it. Also sent by a
+    /// [`CallKind::Content`](crate::CallKind::Content) call that goes on, when a callback has returned that has sent a part of the response.
     Handled {
         /// The call.
         call: CallId,

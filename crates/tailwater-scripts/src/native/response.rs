@@ -82,7 +82,9 @@ impl State {
     }
 
     fn send_header(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
-        self.effect(ctx, Effect::SendHeader)
+        self.effect(ctx, Effect::SendHeader)?;
+        self.sending_call.set(self.call.get());
+        Ok(())
     }
 
     fn send<'js>(&self, ctx: &Ctx<'js>, data: Value<'js>) -> rquickjs::Result<()> {
@@ -90,7 +92,9 @@ impl State {
         if data.is_empty() {
             return Ok(());
         }
-        self.effect(ctx, Effect::Send { data: data.into() })
+        self.effect(ctx, Effect::Send { data: data.into() })?;
+        self.sending_call.set(self.call.get());
+        Ok(())
     }
 
     fn finish(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {

@@ -314,6 +314,12 @@ impl Realm {
         std::mem::take(&mut self.finished)
     }
 
+    /// Call that goes on, and whose callbacks have sent a part of its response since the last time.
+    pub(crate) fn take_sending(&mut self) -> Option<CallId> {
+        let id = self.state.sending_call.take();
+        self.kind(id).filter(|kind| *kind == CallKind::Content).map(|_| id)
+    }
+
     /// Calls that are running.
     pub(crate) fn running(&self) -> impl Iterator<Item = CallId> {
         self.calls.keys().copied()

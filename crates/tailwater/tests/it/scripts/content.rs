@@ -1,6 +1,6 @@
 //! `js_content`: responses, bodies of requests, redirects, exceptions.
 
-use tw_testkit::Client;
+use tw_testkit::{Client, wait};
 
 use super::{scripted, start_scripted};
 use crate::support::{get, page, raw, request, start};
@@ -229,6 +229,54 @@ fn client_does_not_wait_for_work_behind_its_response() {
     // The connection is free again.
     waiting.send("GET /go HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(waiting.read_response().unwrap().status, 204);
+}
+
+#[test]
+fn client_that_reads_slowly_holds_no_process() {
+    let script = "
+        const part = 'x'.repeat(5e6);
+        const states = ngx.shared.states;
+        function send(r) { r.sendHeader(); r.send(part); r.send(part); r.send(part); }
+        function asks(r) { send(r); r.send(r.variables.arg_n); r.finish(); }
+        function later(r) {
+            send(r);
+            setTimeout(() => {
+                states.set('later', 'asks');
+                try {
+                    r.send(r.variables.arg_n);
+                } catch (e) {
+                    states.set('later', e.message);
+                }
+                r.finish();
+            }, 1);
+        }
+        function state(r) { r.return(200, `${r.variables.arg_n}: ${states.get('later')}`); }
+        export default {asks, later, state};";
+    let Some(builder) = scripted(script) else { return };
+    let server = start(
+        builder,
+        "js_import main.js; js_shared_dict_zone zone=states:64k; \
+         server { listen 127.0.0.1:{port}; error_log logs/error.log info; \
+           location /asks { js_content main.asks; } location /later { js_content main.later; } \
+           location /state { js_content main.state; } }",
+    );
+    let begin = |path: &str| {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {path}?n=end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).unwrap();
+        client
+    };
+    let length_and_end = |mut client: Client| {
+        let body = client.read_response().unwrap().body;
+        (body.len(), body.last().copied())
+    };
+    // Nobody reads these responses, and another request has its own meanwhile.
+    let asks = begin("/asks");
+    assert_eq!(get(&server, "/state?n=1").text(), "1: undefined");
+    let later = begin("/later");
+    let refused = "2: the client does not take the response";
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/state?n=2").text() == refused));
+    assert_eq!(length_and_end(asks), (15_000_003, Some(b'd')));
+    assert_eq!(length_and_end(later), (15_000_000, Some(b'x')));
 }
 
 #[test]

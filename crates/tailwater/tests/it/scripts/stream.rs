@@ -92,6 +92,26 @@ fn access_is_granted_declined_and_refused_by_functions() {
 }
 
 #[test]
+fn exit_hook_runs_at_the_end_of_the_session() {
+    let script = "
+        const hook = (s, name) => njs.on('exit', () => ngx.log(ngx.WARN, `exit of ${name}: ${s.variables.status} ${s.variables.bytes_sent}`));
+        function access(s) { hook(s, 'access'); s.allow(); }
+        function fails(s) { njs.on('exit', () => { throw new Error('exit fails'); }); s.deny(); }
+        export default {access, fails};";
+    let Some(builder) = scripted(script) else { return };
+    let server = start_stream(
+        builder,
+        "server { listen 127.0.0.1:{port}; js_access main.access; return hello; } \
+         server { listen 127.0.0.1:{port1}; js_access main.fails; return hello; }",
+    );
+    assert_eq!(answer(server.addr(), ""), "hello");
+    let line = server.wait_error_log("exit of access: 200 5").unwrap();
+    assert!(line.contains("[warn]") && line.contains("client: 127.0.0.1"), "{line}");
+    assert_eq!(answer(server.addr_of(1), ""), "");
+    server.wait_error_log("js exception: Error: exit fails").unwrap();
+}
+
+#[test]
 fn preread_sees_all_bytes_so_far_and_leaves_them_to_the_content() {
     let script = "
         let seen = [];
