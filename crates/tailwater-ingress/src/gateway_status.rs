@@ -17,6 +17,33 @@ use crate::site::settings::SiteOptions;
 /// Most conditions of an object in the API.
 const CONDITIONS_MAX: usize = 8;
 
+/// Features of the API that a class announces, by their names in its conformance suite, in alphabetical order.
+const FEATURES: &[&str] = &[
+    "GRPCRoute",
+    "Gateway",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
+];
+
 /// Writes the status of all objects whose status is another one.
 ///
 /// # Errors
@@ -36,7 +63,8 @@ pub fn update(
         let accepted =
             Condition { kind: "Accepted", is_true: true, reason: "Accepted", message: String::new() };
         let conditions = conditions(&class.status["conditions"], &[accepted], class.generation);
-        let status = json!({ "conditions": conditions });
+        let names = FEATURES.iter().map(|name| json!({ "name": name }));
+        let status = json!({ "conditions": conditions, "supportedFeatures": names.collect::<Vec<_>>() });
         writer.write("v1", "gatewayclasses", &class.metadata, &class.status, status)?;
     }
     let options = SiteOptions { unavailable: verdicts.unavailable(), ..options.clone() };
@@ -54,6 +82,8 @@ pub fn update(
         let plural = match route.kind {
             "HTTPRoute" => "httproutes",
             "GRPCRoute" => "grpcroutes",
+            "TCPRoute" => "tcproutes",
+            "UDPRoute" => "udproutes",
             _ => "tlsroutes",
         };
         let status = writer.route(&route.status, attached.get(&route.owner()).copied());

@@ -11,7 +11,7 @@ use super::object::{Metadata, Object, ObjectName, is_name, list, text, texts};
 
 pub use route::{
     FieldChanges, Filter, GrpcRoute, HttpRoute, NewPath, Parent, PathMatch, Route, RouteBackend, RouteMatch,
-    RouteRule, TlsRoute, ValueMatch,
+    RouteRule, TcpRoute, TlsRoute, UdpRoute, ValueMatch,
 };
 
 /// Group of the API.
@@ -63,9 +63,9 @@ pub struct Listener {
     pub name: String,
     /// Port.
     pub port: u16,
-    /// `HTTP`, `HTTPS` or `TLS`.
+    /// `HTTP`, `HTTPS`, `TLS`, `TCP` or `UDP`.
     pub protocol: String,
-    /// Host; empty for all.
+    /// Host; empty for all. Protocols without names of hosts have none.
     pub hostname: String,
     /// TLS is not decrypted.
     pub passthrough: bool,
@@ -121,11 +121,12 @@ impl Object for Gateway {
             let routes = &listener["allowedRoutes"];
             let tls = &listener["tls"];
             let certificates = list(&tls["certificateRefs"]);
+            let has_hosts = !matches!(listener["protocol"].as_str(), Some("TCP" | "UDP"));
             Listener {
                 name: text(&listener["name"]),
                 port: port(&listener["port"]).unwrap_or(0),
                 protocol: text(&listener["protocol"]),
-                hostname: text(&listener["hostname"]),
+                hostname: if has_hosts { text(&listener["hostname"]) } else { String::new() },
                 passthrough: tls["mode"] == "Passthrough",
                 certificates: certificates
                     .map(|reference| Reference::read(reference, "Secret", own))

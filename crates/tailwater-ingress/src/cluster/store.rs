@@ -5,7 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::gateway::{
-    Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, Route, TlsRoute,
+    Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, Route, TcpRoute, TlsRoute,
+    UdpRoute,
 };
 use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
 
@@ -37,8 +38,12 @@ pub struct Snapshot {
     pub http_routes: Objects<HttpRoute>,
     /// Routes of calls.
     pub grpc_routes: Objects<GrpcRoute>,
-    /// Routes of connections.
+    /// Routes of connections with TLS.
     pub tls_routes: Objects<TlsRoute>,
+    /// Routes of connections.
+    pub tcp_routes: Objects<TcpRoute>,
+    /// Routes of datagrams.
+    pub udp_routes: Objects<UdpRoute>,
     /// Permissions.
     pub grants: Objects<ReferenceGrant>,
 }
@@ -49,7 +54,9 @@ impl Snapshot {
         let http = self.http_routes.values().map(|route| &route.0);
         let grpc = self.grpc_routes.values().map(|route| &route.0);
         let tls = self.tls_routes.values().map(|route| &route.0);
-        let mut routes: Vec<_> = http.chain(grpc).chain(tls).collect();
+        let tcp = self.tcp_routes.values().map(|route| &route.0);
+        let udp = self.udp_routes.values().map(|route| &route.0);
+        let mut routes: Vec<_> = http.chain(grpc).chain(tls).chain(tcp).chain(udp).collect();
         routes.sort_by_key(|route| (&route.metadata.created, &route.metadata.name, route.kind));
         routes
     }
@@ -60,6 +67,8 @@ impl Snapshot {
         match route.kind {
             "HTTPRoute" => drop(self.http_routes.insert(name, Arc::new(HttpRoute(route)))),
             "GRPCRoute" => drop(self.grpc_routes.insert(name, Arc::new(GrpcRoute(route)))),
+            "TCPRoute" => drop(self.tcp_routes.insert(name, Arc::new(TcpRoute(route)))),
+            "UDPRoute" => drop(self.udp_routes.insert(name, Arc::new(UdpRoute(route)))),
             _ => drop(self.tls_routes.insert(name, Arc::new(TlsRoute(route)))),
         }
     }
@@ -70,6 +79,8 @@ impl Snapshot {
         match route.kind {
             "HTTPRoute" => drop(self.http_routes.remove(name)),
             "GRPCRoute" => drop(self.grpc_routes.remove(name)),
+            "TCPRoute" => drop(self.tcp_routes.remove(name)),
+            "UDPRoute" => drop(self.udp_routes.remove(name)),
             _ => drop(self.tls_routes.remove(name)),
         }
     }
@@ -110,6 +121,8 @@ kept! {
     HttpRoute.0 in http_routes,
     GrpcRoute.0 in grpc_routes,
     TlsRoute.0 in tls_routes,
+    TcpRoute.0 in tcp_routes,
+    UdpRoute.0 in udp_routes,
     ReferenceGrant in grants,
 }
 

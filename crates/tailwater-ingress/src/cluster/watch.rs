@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::client::{ApiClient, ApiError, Event};
 use super::gateway::{
-    GROUP, Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TlsRoute,
+    GROUP, Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TcpRoute, TlsRoute,
+    UdpRoute,
 };
 use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
 use super::store::{Kept, Objects, Store};
@@ -62,6 +63,8 @@ pub const RESOURCES: &[Resource] = &[
     optional::<HttpRoute>(GROUP, "httproutes", true, &["v1"]),
     optional::<GrpcRoute>(GROUP, "grpcroutes", true, &["v1"]),
     optional::<TlsRoute>(GROUP, "tlsroutes", true, &["v1", "v1alpha3", "v1alpha2"]),
+    optional::<TcpRoute>(GROUP, "tcproutes", true, &["v1", "v1alpha2"]),
+    optional::<UdpRoute>(GROUP, "udproutes", true, &["v1", "v1alpha2"]),
     optional::<ReferenceGrant>(GROUP, "referencegrants", true, &["v1", "v1beta1"]),
 ];
 

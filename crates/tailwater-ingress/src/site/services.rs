@@ -26,10 +26,9 @@ pub(super) struct PortServices {
     problems: Vec<(ObjectName, String)>,
 }
 
-/// Ports of services over TCP, which no listener of a Gateway can have.
-pub(super) fn tcp_ports(snapshot: &Snapshot, options: &SiteOptions) -> Vec<u16> {
-    let ports = PortServices::read(snapshot, options).services.into_keys();
-    ports.filter(|port| !port.is_datagram).map(|port| port.number).collect()
+/// Ports of services, which no listener of a Gateway can have.
+pub(super) fn service_ports(snapshot: &Snapshot, options: &SiteOptions) -> Vec<ExtraPort> {
+    PortServices::read(snapshot, options).services.into_keys().collect()
 }
 
 impl PortServices {

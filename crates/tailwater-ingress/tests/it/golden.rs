@@ -18,7 +18,7 @@ fn insert<T: Kept>(snapshot: &mut Snapshot, json: &Value) {
 
 fn read(text: &str) -> Snapshot {
     use tailwater_ingress::cluster::gateway::{
-        Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TlsRoute,
+        Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute,
     };
     use tailwater_ingress::cluster::object::{
         ConfigMap, EndpointSlice, Ingress, IngressClass, Secret, Service,
@@ -38,6 +38,8 @@ fn read(text: &str) -> Snapshot {
             "Gateway" => insert::<Gateway>(&mut snapshot, object),
             "HTTPRoute" => insert::<HttpRoute>(&mut snapshot, object),
             "GRPCRoute" => insert::<GrpcRoute>(&mut snapshot, object),
+            "TCPRoute" => insert::<TcpRoute>(&mut snapshot, object),
+            "UDPRoute" => insert::<UdpRoute>(&mut snapshot, object),
             "TLSRoute" => insert::<TlsRoute>(&mut snapshot, object),
             "ReferenceGrant" => insert::<ReferenceGrant>(&mut snapshot, object),
             kind => panic!("{kind}"),

@@ -138,6 +138,8 @@ fn rights_are_those_that_the_program_uses() {
         ("gateway.networking.k8s.io/httproutes/status", "patch"),
         ("gateway.networking.k8s.io/grpcroutes/status", "patch"),
         ("gateway.networking.k8s.io/tlsroutes/status", "patch"),
+        ("gateway.networking.k8s.io/tcproutes/status", "patch"),
+        ("gateway.networking.k8s.io/udproutes/status", "patch"),
         ("coordination.k8s.io/leases", "create"),
         ("coordination.k8s.io/leases", "get"),
         ("coordination.k8s.io/leases", "update"),

@@ -171,6 +171,19 @@ fn https(port: &Port, authority: &Authority, host: &str) -> std::io::Result<Stri
     Ok(client.read_response()?.text())
 }
 
+/// Puts a secret with a certificate for a host.
+fn certificate(cluster: &Cluster, authority: &Authority, name: &str, host: &str) {
+    let made = authority.certify(&[host]);
+    let encode = |text: &str| String::from_utf8(tw_http::base64::encode(text.as_bytes())).unwrap();
+    cluster.api.put(
+        SECRETS,
+        json!({
+            "metadata": {"name": name, "namespace": "shop"}, "type": "kubernetes.io/tls",
+            "data": {"tls.crt": encode(&made.pem), "tls.key": encode(&made.key)},
+        }),
+    );
+}
+
 #[test]
 fn tls_of_an_ingress_is_passed_through() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
@@ -180,15 +193,7 @@ fn tls_of_an_ingress_is_passed_through() {
     cluster.service("shop", "plain", &[&pod]);
     service(&cluster, "pass", "TCP", &[secured_pod(&inner, "pass.example", "first")]);
     service(&cluster, "empty", "TCP", &[]);
-    let made = outer.certify(&["plain.example"]);
-    let encode = |text: &str| String::from_utf8(tw_http::base64::encode(text.as_bytes())).unwrap();
-    cluster.api.put(
-        SECRETS,
-        json!({
-            "metadata": {"name": "plain", "namespace": "shop"}, "type": "kubernetes.io/tls",
-            "data": {"tls.crt": encode(&made.pem), "tls.key": encode(&made.key)},
-        }),
-    );
+    certificate(&cluster, &outer, "plain", "plain.example");
     let mut plain = ingress("plain", "plain.example", "/", "Prefix", "plain", &[]);
     plain["spec"]["tls"] = json!([{"hosts": ["plain.example"], "secretName": "plain"}]);
     cluster.api.put(INGRESSES, plain);
@@ -354,4 +359,102 @@ fn tls_routes_change_their_endpoints_without_a_reload() {
     let changed = wait::until(wait::TIMEOUT, || text("tls.example").as_deref() == Some("second"));
     assert!(changed, "{}", cluster.log());
     assert_eq!(cluster.reloads(), reloads, "{}", cluster.log());
+}
+
+/// Puts a route of one of the kinds of streams.
+fn stream_route(cluster: &Cluster, plural: &str, name: &str, spec: &Value) {
+    let mut spec = spec.clone();
+    spec["parentRefs"] = json!([{"name": "front"}]);
+    put(
+        cluster,
+        plural,
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "metadata": {"name": name, "namespace": "shop", "generation": 1, "creationTimestamp": name},
+            "spec": spec,
+        }),
+    );
+}
+
+#[test]
+fn tcp_and_udp_routes_share_a_number_and_the_oldest_route_is_served() {
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
+    service(&cluster, "first", "TCP", &[speaker("first")]);
+    service(&cluster, "second", "TCP", &[speaker("second")]);
+    service(&cluster, "late", "TCP", &[speaker("late")]);
+    service(&cluster, "dns", "UDP", &[datagrams("dns")]);
+    class(&cluster);
+    let port = Port::reserve().unwrap();
+    gateway(
+        &cluster,
+        json!([
+            {"name": "tcp", "port": port.number(), "protocol": "TCP"},
+            {"name": "udp", "port": port.number(), "protocol": "UDP"},
+        ]),
+    );
+    let both =
+        json!([{"name": "first", "port": 80, "weight": 1}, {"name": "second", "port": 80, "weight": 1}]);
+    stream_route(&cluster, "tcproutes", "a", &json!({"rules": [{"backendRefs": both}]}));
+    stream_route(&cluster, "tcproutes", "b", &json!({"rules": [{"backendRefs": to("late")}]}));
+    stream_route(&cluster, "udproutes", "u", &json!({"rules": [{"backendRefs": to("dns")}]}));
+    // A service over TCP is no backend of datagrams.
+    stream_route(&cluster, "udproutes", "v", &json!({"rules": [{"backendRefs": to("first")}]}));
+    cluster.start();
+    let read = || {
+        let mut text = String::new();
+        TcpStream::connect(local(&port)).unwrap().read_to_string(&mut text).unwrap();
+        text
+    };
+    let texts: Vec<_> = (0..40).map(|_| read()).collect();
+    let count = |name: &str| texts.iter().filter(|text| *text == name).count();
+    let (first, second) = (count("first"), count("second"));
+    assert!(first > 3 && second > 3 && first + second == 40, "{texts:?}\n{}", cluster.config());
+    assert_eq!(ask(&port, "query").as_deref(), Some("dns query"), "{}", cluster.config());
+    expect_condition(&cluster, "tcproutes/b", "Accepted", "True", "Accepted");
+    expect_condition(&cluster, "udproutes/u", "ResolvedRefs", "True", "ResolvedRefs");
+    expect_condition(&cluster, "udproutes/v", "ResolvedRefs", "False", "BackendNotFound");
+    cluster.wait_log("listener \"tcp\" belongs to an older route");
+    let is_announced = |json: &Value| {
+        let names: Vec<_> = json["status"]["supportedFeatures"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|f| &f["name"])
+            .collect();
+        names.contains(&&json!("TCPRoute")) && names.contains(&&json!("UDPRoute"))
+    };
+    let patches = cluster.api.requests("PATCH", "gatewayclasses/tailwater");
+    assert!(patches.last().is_some_and(is_announced), "{patches:#?}");
+}
+
+#[test]
+fn tls_routes_end_tls_with_the_certificate_of_the_listener() {
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
+    let authority = Authority::new();
+    let pod = Pod::start("pod-a");
+    cluster.service("shop", "web", &[&pod]);
+    certificate(&cluster, &authority, "cert", "tls.example");
+    class(&cluster);
+    let port = Port::reserve().unwrap();
+    let listener = |name: &str, mode: &str, host: &str| {
+        json!({"name": name, "port": port.number(), "protocol": "TLS", "hostname": host,
+            "tls": {"mode": mode, "certificateRefs": [{"name": "cert"}]}})
+    };
+    gateway(
+        &cluster,
+        json!([listener("end", "Terminate", "tls.example"), listener("pass", "Passthrough", "pass.example")]),
+    );
+    stream_route(
+        &cluster,
+        "tlsroutes",
+        "a",
+        &json!({"hostnames": ["tls.example"], "rules": [{"backendRefs": to("web")}]}),
+    );
+    cluster.start();
+    let text = https(&port, &authority, "tls.example");
+    assert!(text.as_ref().is_ok_and(|text| text.contains("pod-a")), "{text:?}\n{}", cluster.config());
+    assert!(https(&port, &authority, "other.example").is_err());
+    // A port either decrypts or passes through.
+    expect_condition(&cluster, "gateways/front", "Conflicted", "True", "ProtocolConflict");
+    expect_condition(&cluster, "tlsroutes/a", "Accepted", "True", "Accepted");
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{GROUP, Reference, generation, port};
 use crate::cluster::object::{Metadata, Object, ObjectName, list, text};
 
-/// HTTPRoute, GRPCRoute or TLSRoute.
+/// Route of one of the kinds of the API.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Route {
     /// Name.
@@ -168,7 +168,9 @@ macro_rules! routes {
 routes! {
     HttpRoute, "HTTPRoute", "Route of requests.";
     GrpcRoute, "GRPCRoute", "Route of calls of gRPC.";
-    TlsRoute, "TLSRoute", "Route of connections with TLS that is not decrypted.";
+    TlsRoute, "TLSRoute", "Route of connections with TLS, by the name of their host.";
+    TcpRoute, "TCPRoute", "Route of connections.";
+    UdpRoute, "UDPRoute", "Route of datagrams.";
 }
 
 impl Route {
@@ -187,7 +189,7 @@ impl Route {
             }
         });
         let mut rules: Vec<_> = list(&spec["rules"]).map(|rule| RouteRule::read(rule, kind, own)).collect();
-        if rules.is_empty() && kind != "TLSRoute" {
+        if rules.is_empty() && matches!(kind, "HTTPRoute" | "GRPCRoute") {
             rules.push(RouteRule::read(&Value::Null, kind, own));
         }
         let version = json["apiVersion"].as_str().and_then(|version| version.split_once('/'));
@@ -201,6 +203,11 @@ impl Route {
             status: json["status"].clone(),
             metadata,
         })
+    }
+
+    /// Returns true for a route of connections or datagrams, whose content is not read.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.kind, "TLSRoute" | "TCPRoute" | "UDPRoute")
     }
 
     /// Name among the owners of lines. Names of objects have no slash, so it is never that of an Ingress.

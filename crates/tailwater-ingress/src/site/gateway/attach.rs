@@ -7,7 +7,7 @@ use crate::cluster::object::ObjectName;
 use crate::cluster::store::Snapshot;
 use crate::site::certificate;
 use crate::site::ports::ExtraPort;
-use crate::site::services::tcp_ports;
+use crate::site::services::service_ports;
 use crate::site::settings::SiteOptions;
 
 /// Reason, one word, and a text for people.
@@ -102,7 +102,7 @@ pub fn attach(snapshot: &Snapshot, options: &SiteOptions) -> Attachment {
         snapshot.gateways.values().filter(|gateway| is_ours(gateway)).map(|gateway| &**gateway).collect();
     gateways.sort_by_key(|gateway| (&gateway.metadata.created, &gateway.metadata.name));
     let mut attachment = Attachment::default();
-    let services = tcp_ports(snapshot, options);
+    let services = service_ports(snapshot, options);
     for gateway in gateways {
         let mut state = GatewayState { gateway: gateway.clone(), listeners: Vec::new() };
         for listener in &gateway.listeners {
@@ -130,11 +130,13 @@ fn listener_state(
     gateway: &Gateway,
     listener: &Listener,
     taken: &[&Listener],
-    services: &[u16],
+    services: &[ExtraPort],
 ) -> ListenerState {
     let known_names: &[&'static str] = match (&*listener.protocol, listener.passthrough) {
         ("HTTP", _) | ("HTTPS", false) => &["HTTPRoute", "GRPCRoute"],
-        ("TLS", true) => &["TLSRoute"],
+        ("TLS", _) => &["TLSRoute"],
+        ("TCP", _) => &["TCPRoute"],
+        ("UDP", _) => &["UDPRoute"],
         _ => &[],
     };
     let is_allowed = |kind: &&&str| {
@@ -143,11 +145,13 @@ fn listener_state(
     };
     let kinds: Vec<_> = known_names.iter().filter(is_allowed).copied().collect();
     let accepted = accept(options, listener, known_names, taken, services);
-    let conflict = taken.iter().find(|other| other.port == listener.port).and_then(|other| {
+    let conflict = taken.iter().find(|other| socket_of(other) == socket_of(listener)).and_then(|other| {
         if protocol_family(other) != protocol_family(listener) {
             return Some("ProtocolConflict");
         }
-        let same = |other: &&&Listener| other.port == listener.port && other.hostname == listener.hostname;
+        let same = |other: &&&Listener| {
+            socket_of(other) == socket_of(listener) && other.hostname == listener.hostname
+        };
         taken.iter().find(same).map(|_| "HostnameConflict")
     });
     let mut certificates = Vec::new();
@@ -157,7 +161,8 @@ fn listener_state(
     if !all_known {
         resolved = Err(("InvalidRouteKinds", "a kind of routes is not supported here".to_owned()));
     }
-    if listener.protocol == "HTTPS" {
+    let needs_certificate = ends_tls(listener);
+    if needs_certificate {
         for reference in &listener.certificates {
             match read_certificate(snapshot, gateway, reference) {
                 Ok(pair) => certificates.push(pair),
@@ -168,7 +173,7 @@ fn listener_state(
             resolved = Err(("InvalidCertificateRef", "there is no certificate".to_owned()));
         }
     }
-    let has_certificate = listener.protocol != "HTTPS" || !certificates.is_empty();
+    let has_certificate = !needs_certificate || !certificates.is_empty();
     let is_served = accepted.is_ok() && conflict.is_none() && has_certificate;
     let programmed =
         if is_served { Ok(()) } else { Err(("Invalid", "the listener is not served".to_owned())) };
@@ -191,9 +196,19 @@ fn listener_state(
     ListenerState { kinds, attached: 0, conditions, is_served, certificates }
 }
 
-/// Protocols that share a port.
-fn protocol_family(listener: &Listener) -> &str {
-    &listener.protocol
+/// Protocol and mode of TLS, which all listeners of a port share.
+fn protocol_family(listener: &Listener) -> (&str, bool) {
+    (&listener.protocol, listener.protocol == "TLS" && listener.passthrough)
+}
+
+/// Returns true if TLS is decrypted here.
+pub(super) fn ends_tls(listener: &Listener) -> bool {
+    listener.protocol == "HTTPS" || (listener.protocol == "TLS" && !listener.passthrough)
+}
+
+/// Port with its transport: the same number over TCP and UDP is no conflict.
+pub(super) fn socket_of(listener: &Listener) -> ExtraPort {
+    ExtraPort { number: listener.port, is_datagram: listener.protocol == "UDP" }
 }
 
 fn accept(
@@ -201,7 +216,7 @@ fn accept(
     listener: &Listener,
     known_names: &[&str],
     taken: &[&Listener],
-    services: &[u16],
+    services: &[ExtraPort],
 ) -> Result<(), Refusal> {
     if known_names.is_empty() {
         let text = format!("protocol \"{}\" is not supported in this mode", listener.protocol);
@@ -211,24 +226,28 @@ fn accept(
         return Err(("UnsupportedValue", "the host is invalid".to_owned()));
     }
     let own = [&options.http, &options.https, &options.status].map(|address| port_of(address));
-    let is_own = own.contains(&Some(listener.port)) && !matches!(listener.port, 80 | 443);
-    let is_other =
-        matches!((listener.port, &*listener.protocol), (80, "HTTPS" | "TLS") | (443, "HTTP" | "TLS"));
-    if listener.port == 0
-        || is_own
-        || is_other
-        || (listener.port < 1024 && !matches!(listener.port, 80 | 443))
-    {
+    let port = socket_of(listener);
+    let is_mapped = matches!(listener.port, 80 | 443);
+    let is_own = own.contains(&Some(listener.port)) && !is_mapped;
+    let is_other = matches!(
+        (listener.port, &*listener.protocol),
+        (80, "HTTPS" | "TLS" | "TCP") | (443, "HTTP" | "TLS" | "TCP")
+    );
+    let is_taken = !port.is_datagram && (is_own || is_other || (listener.port < 1024 && !is_mapped));
+    if listener.port == 0 || is_taken {
         let text = format!("port {} is not available for {}", listener.port, listener.protocol);
         return Err(("PortUnavailable", text));
     }
-    if let Some(reason) = options.unavailable.get(&ExtraPort::tcp(listener.port)) {
-        return Err(("PortUnavailable", format!("port {} cannot be listened on: {reason}", listener.port)));
+    if let Some(reason) = options.unavailable.get(&port) {
+        return Err(("PortUnavailable", format!("{port} cannot be listened on: {reason}")));
     }
-    if services.contains(&listener.port) {
-        return Err(("PortUnavailable", format!("port {} is that of a service over TCP", listener.port)));
+    if services.contains(&port) {
+        return Err(("PortUnavailable", format!("{port} is that of a service in a map of the options")));
     }
-    if taken.iter().any(|other| other.port == listener.port && other.protocol != listener.protocol) {
+    if taken
+        .iter()
+        .any(|other| socket_of(other) == port && protocol_family(other) != protocol_family(listener))
+    {
         return Err(("PortUnavailable", "an older listener has the port".to_owned()));
     }
     Ok(())
@@ -289,10 +308,12 @@ pub(super) fn check_backend(
     if !is_granted(snapshot, &from, service) {
         return Err(("RefNotPermitted", format!("no ReferenceGrant allows service \"{}\"", service.name)));
     }
+    let is_datagram = route.kind == "UDPRoute";
     let found_service = snapshot.services.get(&service.name);
     let has_port = |number: u16| {
         found_service.is_some_and(|service| {
-            service.external_name.is_some() || service.ports.iter().any(|port| port.number == number)
+            service.external_name.is_some()
+                || service.ports.iter().any(|port| port.number == number && port.is_datagram == is_datagram)
         })
     };
     match (found_service, backend.port) {
@@ -325,7 +346,7 @@ impl Attachment {
         let accepted = accepted.and_then(|listeners| {
             // A rule that is not known in part is answered with 500.
             let broken: Vec<_> = route.rules.iter().flat_map(|rule| &rule.unsupported).collect();
-            let is_whole = !route.rules.is_empty() || route.kind == "TLSRoute";
+            let is_whole = !route.rules.is_empty() || route.is_stream();
             state.listeners = listeners.into_iter().map(|(index, hosts)| (number, index, hosts)).collect();
             match broken.first() {
                 Some(first) if route.rules.iter().all(|rule| !rule.unsupported.is_empty()) || !is_whole => {

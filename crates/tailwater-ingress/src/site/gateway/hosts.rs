@@ -42,7 +42,7 @@ pub(super) fn hosts(attachment: &Attachment) -> BTreeMap<(u16, String), GatewayH
         for (index, (listener, listener_state)) in
             state.gateway.listeners.iter().zip(&state.listeners).enumerate()
         {
-            if listener_state.is_served && listener.protocol != "TLS" {
+            if listener_state.is_served && matches!(&*listener.protocol, "HTTP" | "HTTPS") {
                 let host = GatewayHost {
                     gateway: &state.gateway.metadata.name,
                     is_tls: listener.protocol == "HTTPS",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::attach::{Attachment, attach};
+use super::attach::{Attachment, attach, socket_of};
 use super::hosts::{GatewayHost, hosts};
 use super::predicate::{Predicates, path_regex};
 use super::rule::{self, RuleListener};
@@ -81,11 +81,11 @@ pub(in crate::site) fn render(builder: &mut Builder<'_>, default: &(String, Stri
 fn report_ports(builder: &mut Builder<'_>, attachment: &Attachment) {
     for state in &attachment.gateways {
         for (listener, listener_state) in state.gateway.listeners.iter().zip(&state.listeners) {
-            let port = ExtraPort::tcp(listener.port);
+            let port = socket_of(listener);
             if let Some(reason) = builder.options.unavailable.get(&port) {
                 let text = format!("listener \"{}\" is not served: {port}: {reason}", listener.name);
                 builder.problem(&state.gateway.owner(), text);
-            } else if listener_state.is_served && !matches!(listener.port, 80 | 443) {
+            } else if listener_state.is_served && (port.is_datagram || !matches!(listener.port, 80 | 443)) {
                 builder.listens.insert(port);
             }
         }
