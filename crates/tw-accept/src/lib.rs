@@ -20,6 +20,8 @@ mod pending_connection;
 mod preface;
 mod proxy_protocol;
 pub mod quic;
+#[cfg(test)]
+mod test_host;
 mod wait;
 
 pub use connection::{AcceptedTransport, Steps, accept, accept_tls, read_proxy_header};

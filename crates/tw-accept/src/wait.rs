@@ -42,3 +42,59 @@ pub async fn ready_or_evicted(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tw_core::event_loop::Eviction;
+
+    use super::*;
+    use crate::host::Host;
+    use crate::test_host::{TestHost, block_on};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Result of a wait for a client whose socket is in this state.
+    fn result_for(time: Duration, state: fn() -> Poll<io::Result<()>>) -> Result<(), WaitError> {
+        let host = TestHost::new();
+        block_on(async {
+            let deadline = RefCell::new(Deadline::new());
+            ready_or_evicted(host.evictable(), &deadline, time, |_| state()).await
+        })
+    }
+
+    #[test]
+    fn wait_ends_with_the_first_event() {
+        assert_eq!(result_for(LONG, || Poll::Ready(Ok(()))), Ok(()));
+        assert_eq!(
+            result_for(Duration::ZERO, || Poll::Ready(Ok(()))),
+            Ok(()),
+            "readiness comes before the end"
+        );
+        let failed = || Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        assert_eq!(result_for(LONG, failed), Err(WaitError::Failed));
+        assert_eq!(result_for(Duration::ZERO, || Poll::Pending), Err(WaitError::Timeout));
+    }
+
+    #[test]
+    fn waiting_connection_is_evicted_and_another_one_is_not() {
+        let host = TestHost::new();
+        block_on(async {
+            let deadline = RefCell::new(Deadline::new());
+            let mut cx = Context::from_waker(Waker::noop());
+            let wait = ready_or_evicted(host.evictable(), &deadline, LONG, |_| Poll::Pending);
+            let mut wait = Box::pin(wait);
+            assert_eq!(
+                host.connections.close_idle_clients(),
+                Eviction::NothingIdle,
+                "the wait has not begun"
+            );
+            assert_eq!(wait.as_mut().poll(&mut cx), Poll::Pending);
+            assert_eq!(host.connections.close_idle_clients(), Eviction::Done);
+            assert_eq!(wait.as_mut().poll(&mut cx), Poll::Ready(Err(WaitError::Evicted)));
+            drop(wait);
+            assert_eq!(host.connections.close_idle_clients(), Eviction::NothingIdle, "the wait is over");
+        });
+    }
+}

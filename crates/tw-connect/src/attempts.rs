@@ -145,3 +145,53 @@ pub fn end_lease<S: AttemptingSession>(s: &S, lease: Lease, failure: &AttemptFai
         s.log(Level::Warn, format_args!("upstream server temporarily disabled {}", failure.stage));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tw_upstream::PeerParams;
+
+    use super::*;
+    use crate::test_session::{TestSession, group};
+
+    #[test]
+    fn attempts_end_after_their_time_unless_it_is_zero() {
+        let now = tw_rt::clock::now();
+        let hour = Duration::from_secs(3600);
+        let Some(earlier) = now.checked_sub(Duration::from_secs(60)) else { return };
+        for (timeout, began, expected) in [
+            (Duration::ZERO, earlier, false),
+            (hour, earlier, false),
+            (Duration::from_secs(60), earlier, true),
+            (Duration::from_secs(1), earlier, true),
+            (Duration::from_secs(1), now + hour, false),
+        ] {
+            let limits = AttemptLimits { tries: 0, timeout };
+            assert_eq!(limits.is_past_deadline(began), expected, "{timeout:?}");
+        }
+    }
+
+    /// Lines of the log after an attempt that ended with this failure, and whether its peer is still selected.
+    fn end_attempt(cause: UpstreamFailure, outcome: PeerOutcome) -> (Vec<String>, bool) {
+        let s = TestSession::new();
+        let group = group(PeerParams { max_fails: 1, fail_timeout_ms: 60_000, ..PeerParams::default() });
+        let mut random = Rng::seeded(1);
+        let mut select = || {
+            let mut selection = group.start_selection(BalanceKey::None, None, 0);
+            group.select(&mut selection, now_ms(), &mut random)
+        };
+        let lease = select().unwrap();
+        end_lease(&s, lease, &cause.at(AttemptStage::Sending), outcome);
+        (s.lines.take(), select().is_ok())
+    }
+
+    #[test]
+    fn only_failures_of_the_server_disable_it() {
+        let disabled = "warn: upstream server temporarily disabled while sending request to upstream";
+        assert_eq!(
+            end_attempt(UpstreamFailure::SendTimeout, PeerOutcome::Failed),
+            (vec![disabled.to_owned()], false)
+        );
+        assert_eq!(end_attempt(UpstreamFailure::Status(404), PeerOutcome::Next), (Vec::new(), true));
+        assert_eq!(end_attempt(UpstreamFailure::Unsent, PeerOutcome::Failed), (Vec::new(), true));
+    }
+}

@@ -283,3 +283,33 @@ fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &HandshakeError) -> fmt:
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_a_status_a_level_and_a_line() {
+        let refused = || UpstreamFailure::Connect(rustix::io::Errno::CONNREFUSED.into());
+        let too_many = || UpstreamFailure::Connect(rustix::io::Errno::MFILE.into());
+        for (failure, status, level, is_local, line) in [
+            (refused(), 502, Some(Level::Error), false, "connect() failed (111: Connection refused)"),
+            (too_many(), 502, Some(Level::Crit), false, "connect() failed (24: Too many open files)"),
+            (UpstreamFailure::ReceiveTimeout, 504, Some(Level::Error), false, "upstream timed out (110: "),
+            (UpstreamFailure::Denied, 403, Some(Level::Error), false, "access to upstream denied"),
+            (UpstreamFailure::Unsent, 400, None, true, "request body broke off"),
+            (UpstreamFailure::Status(503), 503, None, false, "upstream answered 503"),
+            (UpstreamFailure::QueueFull, 502, Some(Level::Error), false, "upstream queue is full"),
+        ] {
+            let shared = UpstreamFailure::Shared(Rc::new(failure));
+            let UpstreamFailure::Shared(failure) = &shared else { unreachable!("made above") };
+            for failure in [&**failure, &shared] {
+                assert_eq!(failure.status(), status, "{line}");
+                assert_eq!(failure.level(), level, "{line}");
+                assert_eq!(failure.is_local(), is_local, "{line}");
+                let text = failure.line(AttemptStage::Connecting).to_string();
+                assert!(text.starts_with(line) && text.ends_with(" while connecting to upstream"), "{text}");
+            }
+        }
+    }
+}

@@ -35,6 +35,8 @@ pub mod relay;
 pub mod resolving;
 pub mod session_blocks;
 pub mod settings;
+#[cfg(test)]
+mod test_session;
 pub mod tls_directives;
 pub mod tls_settings;
 pub mod upstream_attempt;

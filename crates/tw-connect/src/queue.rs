@@ -118,3 +118,66 @@ fn next_retry(group: &Group) -> Option<Instant> {
     let after = at.checked_sub(now_ms()).filter(|after| *after > 0)?;
     tw_rt::clock::now().checked_add(Duration::from_millis(after))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use tw_conf::{MemoryFiles, Reader, Tree};
+    use tw_upstream::{BalanceKey, PeerParams};
+
+    use super::*;
+    use crate::test_session::group;
+
+    #[test]
+    fn parameters_of_queue() {
+        for (words, expected) in [
+            ("10", Ok((10, 60_000))),
+            ("1 timeout=5s", Ok((1, 5000))),
+            ("0", Err("invalid value \"0\"")),
+            ("-1", Err("invalid value \"-1\"")),
+            ("x", Err("invalid value \"x\"")),
+            ("1 timeout=x", Err("invalid parameter \"timeout=x\"")),
+            ("1 5s", Err("invalid parameter \"5s\"")),
+        ] {
+            let mut tree = Tree::default();
+            let text = format!("queue {words};");
+            Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
+            let queue = read(&tree.nodes[0]).map(|queue| (queue.most, queue.timeout.as_millis()));
+            match (queue, expected) {
+                (Err(error), Err(message)) => assert!(error.message.contains(message), "{}", error.message),
+                (queue, expected) => assert_eq!(queue.ok(), expected.ok(), "{words}"),
+            }
+        }
+    }
+
+    #[test]
+    fn request_waits_for_a_lease_of_a_full_queue() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let group = group(PeerParams { max_conns: 1, ..PeerParams::default() });
+            let random = RefCell::new(Rng::seeded(1));
+            let begin = || group.start_selection(BalanceKey::None, None, 0);
+            let mut selections = [begin(), begin(), begin(), begin()];
+            let [first, second, third, fourth] = &mut selections;
+            let queue = |timeout| Some(UpstreamQueue { most: 1, timeout });
+            let long = Duration::from_secs(60);
+
+            let (lease, queued) = select(&group, queue(long), first, &random).await;
+            assert_eq!(queued, None);
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut waiting = Box::pin(select(&group, queue(long), second, &random));
+            assert!(waiting.as_mut().poll(&mut cx).is_pending());
+            let (refused, queued) = select(&group, queue(long), third, &random).await;
+            assert!(matches!(refused, Err(UpstreamFailure::QueueFull)) && queued.is_none());
+            let (refused, queued) = select(&group, None, third, &random).await;
+            assert!(matches!(refused, Err(UpstreamFailure::NoPeer)) && queued.is_none());
+
+            drop(lease);
+            let (second_lease, queued) = waiting.await;
+            assert!(second_lease.is_ok() && queued.is_some());
+            let (refused, queued) = select(&group, queue(Duration::ZERO), fourth, &random).await;
+            assert!(matches!(refused, Err(UpstreamFailure::QueueTimeout)) && queued.is_some());
+        });
+    }
+}

@@ -169,3 +169,47 @@ pub fn put_each<S: PassedSession>(
 pub fn put_span(out: &mut Vec<u8>, span: Option<Duration>) -> Value {
     span.map_or(Value::Missing, |span| put_seconds(out, span))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_session::TestSession;
+
+    #[test]
+    fn values_of_attempts_have_commas_and_those_of_passes_colons() {
+        let mut s = TestSession::new();
+        for (passes, expected) in [
+            (&[][..], None),
+            (&["a"][..], Some("a")),
+            (&["ab"], Some("a, b")),
+            (&["-b"], Some("-, b")),
+            (&["-"], Some("-")),
+            (&["ab", "c"], Some("a, b : c")),
+            (&["a", "-", "c"], Some("a : - : c")),
+        ] {
+            let names = passes.concat();
+            let begin = |name: char| UpstreamAttempt::begin(AttemptPeer::Nobody(name.to_string().into()), ());
+            s.attempts = names.chars().map(begin).collect();
+            s.passes = passes.iter().map(|pass| pass.len()).collect();
+            let mut out = Vec::new();
+            let value = put_each(&s, &mut out, |attempt, out| match attempt.to.text() {
+                "-" => Value::Missing,
+                name => put(out, name.as_bytes()),
+            });
+            assert_eq!(value == Value::Found, expected.is_some(), "{passes:?}");
+            assert_eq!(String::from_utf8(out).unwrap(), expected.unwrap_or_default(), "{passes:?}");
+        }
+    }
+
+    #[test]
+    fn duration_of_an_attempt_stays_once_it_has_ended() {
+        let mut attempt = UpstreamAttempt::begin(AttemptPeer::Nobody("a".into()), ());
+        attempt.ended = Some(Duration::from_secs(7));
+        attempt.end();
+        assert_eq!(
+            (attempt.elapsed(), attempt.ended),
+            (Duration::from_secs(7), Some(Duration::from_secs(7)))
+        );
+        assert_eq!(attempt.span(attempt.begun() + Duration::from_secs(3)), Duration::from_secs(3));
+    }
+}
