@@ -6,6 +6,7 @@
 mod acme;
 mod disk_faults;
 mod fleet;
+mod life_signs;
 mod loops;
 pub(crate) mod memory;
 mod metrics_clients;
@@ -14,6 +15,7 @@ pub(crate) mod process;
 pub(crate) mod purging;
 pub(crate) mod sandbox;
 pub(crate) mod session_handover;
+mod start;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -12,38 +12,30 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
-use tailwater_commands::configuration::bytes_path::path;
-use tailwater_commands::configuration::conf::Loaded;
 use tailwater_commands::configuration::process;
 use tailwater_commands::output::console::{Console, Fault};
-use tw_app::Config;
 use tw_base::Errno;
-use tw_conf::MemoryFiles;
-use tw_core::config_thread;
 use tw_core::event_loop::{PACKET_SIZE_MAX, Reloads};
 use tw_core::shared_objects::SharedObjects;
 use tw_js::ScriptLink;
-use tw_log::{Level, Sinks, Target};
-use tw_rt::affinity::Affinity;
+use tw_log::{Level, Sinks};
 use tw_rt::signal::{Signal, Signals};
-use tw_sys::heap::purge;
-use tw_sys::inherit;
-use tw_sys::program::Copier;
 
 use crate::ipc::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
-use crate::sockets::Sockets;
 
+use super::life_signs::LifeSigns;
 use super::purging::PurgeOutcome;
-use super::sandbox::{ProcessRole, SandboxRules};
 use super::session_handover::{Incoming, IncomingSessions};
-use super::{Server, memory, say_exit};
+use super::start::{
+    Started, Taken, close_inherited, configuration_files, load, memory_files, named, start, take,
+};
+use super::{Server, say_exit};
 
 /// Title of the process, by which it knows its role.
 pub(crate) const TITLE: &str = "tailwater: worker process";
@@ -76,7 +68,7 @@ struct Worker {
     console: Console,
     server: Server,
     /// Schedule of signs of life, if there is a master.
-    signs: Option<Signs>,
+    signs: Option<LifeSigns>,
     /// Keys of session tickets, as the master was told.
     keys: Keys,
     state: State,
@@ -88,13 +80,6 @@ struct Worker {
     next: Option<OwnedFd>,
     /// Socket on which other worker processes pass datagrams of connections of this one.
     passed: Option<OwnedFd>,
-}
-
-/// Signs of life for the master.
-#[derive(Debug, Clone, Copy)]
-struct Signs {
-    every: Duration,
-    next: Instant,
 }
 
 /// Runs a worker process to its end.
@@ -119,24 +104,19 @@ pub(crate) fn run() -> ExitCode {
             let keys = Keys(tw_tls_settings::export_keys());
             answer(&channel, &WorkerReply::Keys(keys.clone()));
             if answer(&channel, &WorkerReply::Serving) {
-                let master = Some(Arc::new(channel));
-                let state = State::Serving;
-                let incoming = None;
-                let next = None;
-                let passed = None;
                 let worker = Worker {
-                    master,
+                    master: Some(Arc::new(channel)),
                     signals,
                     sinks,
                     console,
                     server,
                     signs,
                     keys,
-                    state,
+                    state: State::Serving,
                     is_daemon,
-                    incoming,
-                    next,
-                    passed,
+                    incoming: None,
+                    next: None,
+                    passed: None,
                 };
                 worker.serve();
             }
@@ -153,118 +133,6 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Closes descriptors inherited from the process that started the master: a process that serves strangers must not
-/// have them.
-fn close_inherited() {
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
-    let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
-    // `take` refuses the standard streams, and descriptors that this process opened itself.
-    numbers.collect::<Vec<_>>().into_iter().for_each(|fd| drop(inherit::take(fd)));
-}
-
-/// A worker process that serves.
-struct Started {
-    server: Server,
-    console: Console,
-    signs: Option<Signs>,
-    is_daemon: bool,
-}
-
-/// Starts everything up to the loops, and drops privileges.
-fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
-    let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
-    let Some((WorkerCommand::Configure(order), mut fds)) = channel.receive().map_err(failed)? else {
-        return Ok(None);
-    };
-    tw_tls_settings::inherit_keys(&order.keys.0);
-    let files = configuration_files(&order, &mut fds);
-    let loaded = config_thread::run_on_own_thread(purge, || load(&order, files, &SharedObjects::default()));
-    let config = loaded
-        .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
-    let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;
-    let mut console = Console::quiet();
-    console.log_to((*config.error_log).clone());
-    if order.is_daemon {
-        leave_stderr(&config, sinks)?;
-    }
-    process::set_limits(&config.main, &console);
-    // Memory is locked once: with another "worker_memory_lock" another process serves.
-    memory::lock(&config, Copier::new().ok().as_ref(), &console);
-    let rules = SandboxRules::of(&config, ProcessRole::Worker);
-    rules.become_user(order.identity.as_ref(), &console)?;
-    process::keep_secrets(&config, &console);
-    process::change_directory(&config.main)?;
-    rules.enforce()?.log_to(&console);
-    let server = Server::start(config, Arc::new(sockets), affinity, None, sinks, &console)?;
-    let signs = Some(Signs::every(order.sign_interval));
-    Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
-}
-
-/// Files of a configuration as the master has read and opened them. Those of data are the first of `fds`, and are taken.
-fn configuration_files(order: &Configure, fds: &mut Vec<OwnedFd>) -> MemoryFiles {
-    let mut files = memory_files(&order.files);
-    let data = fds.drain(..order.data.len().min(fds.len()));
-    order.data.iter().zip(data).for_each(|(name, file)| files.insert_open(&name[..], file));
-    files
-}
-
-/// Loads what the master has read and checked.
-fn load(order: &Configure, files: MemoryFiles, previous: &SharedObjects) -> Result<Config, Fault> {
-    let console = Console::quiet();
-    console.begin_record();
-    match order.source.load_from(&files, previous, &console) {
-        Some(Loaded { config, .. }) => Ok(config),
-        None => {
-            let said = console.end_record().pop();
-            Err(said.unwrap_or_else(|| Fault::emerg("the configuration cannot be used")))
-        }
-    }
-}
-
-fn memory_files(texts: &[Text]) -> MemoryFiles {
-    let mut files = MemoryFiles::default();
-    texts.iter().for_each(|file| files.insert(&file.name[..], &file.text[..]));
-    files
-}
-
-/// Resources received with a configuration.
-struct Taken {
-    sockets: Sockets,
-    affinity: Affinity,
-}
-
-/// Takes over what the master has opened for `config`.
-fn take(order: &Configure, fds: Vec<OwnedFd>, config: &Config, sinks: &Sinks) -> Result<Taken, Fault> {
-    let affinity = process::affinity(&config.main).map_err(Fault::emerg)?;
-    let mut fds = fds.into_iter();
-    let sockets = Sockets::from_fds(&mut fds, &order.sockets);
-    let sockets = sockets.map_err(|error| Fault::emerg(format!("a listening socket is missing: {error}")))?;
-    sinks.hand_over(named(&order.logs, fds));
-    config.logs.open(sinks).map_err(|error| Fault::emerg(error.to_string()))?;
-    if let Some(name) = &config.main.time_zone {
-        tw_log::time::set_zone(name);
-    }
-    Ok(Taken { sockets, affinity })
-}
-
-fn named(names: &[Vec<u8>], fds: impl Iterator<Item = OwnedFd>) -> Vec<(PathBuf, OwnedFd)> {
-    names.iter().map(|name| path(name).to_owned()).zip(fds).collect()
-}
-
-/// Standard error is closed with the error log in use: the terminal of a daemon may be closed.
-fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
-    let targets = config.main.error_log.iter().map(|target| &target.target);
-    if targets.clone().any(|target| *target == Target::Stderr) {
-        return Ok(());
-    }
-    match targets.into_iter().find_map(|target| sinks.handed(target)) {
-        Some(Ok(log)) => rustix::stdio::dup2_stderr(&log).map_err(io::Error::from),
-        Some(Err(error)) => Err(error),
-        None => Ok(()),
-    }
-    .map_err(|error| Fault::emerg(format!("dup() of the error log failed ({})", Errno::from(&error))))
-}
-
 fn refusal(Fault { message, hint, .. }: Fault) -> WorkerReply {
     WorkerReply::Refused { message, hint }
 }
@@ -272,34 +140,6 @@ fn refusal(Fault { message, hint, .. }: Fault) -> WorkerReply {
 /// Returns `true` if the answer was sent; the master may have ended.
 fn answer(channel: &Channel, answer: &WorkerReply) -> bool {
     channel.send(answer, &[]).is_ok()
-}
-
-impl Signs {
-    /// The first one is due at once.
-    fn every(every: Duration) -> Self {
-        Self { every, next: Instant::now() }
-    }
-
-    /// Schedule with another interval. The next sign is due at the old time or earlier: a sign for each of many reloads
-    /// would be more than a master accepts.
-    fn at(self, every: Duration, now: Instant) -> Self {
-        Self { every, next: self.next.min(now + every) }
-    }
-}
-
-impl Signs {
-    /// Tells the master that all loops turn, if they do and it is time to. Returns whether it was.
-    fn show(&mut self, server: &Server, master: &Channel, now: Instant) -> bool {
-        if self.next > now {
-            return false;
-        }
-        self.next = now + self.every;
-        // A master that does not read, because it is stopped, is not waited for.
-        if server.is_turning(now) {
-            let _ = master.send_until(now, &WorkerReply::Turning, &[]);
-        }
-        true
-    }
 }
 
 impl Worker {
@@ -485,7 +325,7 @@ impl Worker {
         process::keep_secrets(&config, &self.console);
         let every = order.sign_interval;
         self.signs =
-            Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
+            Some(self.signs.map_or_else(|| LifeSigns::every(every), |signs| signs.at(every, Instant::now())));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
         // As in nginx: a log that was moved away is created again.
@@ -584,22 +424,5 @@ impl Worker {
             answer(master, &WorkerReply::Leaving);
         }
         self.drain();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_storm_of_reloads_makes_no_storm_of_signs() {
-        let now = Instant::now();
-        let short = Duration::from_secs(1);
-        let long = Duration::from_secs(9);
-        let signs = Signs { every: long, next: now + Duration::from_secs(5) };
-        let later = (0..100).fold(signs, |signs, nth| signs.at(long, now + Duration::from_millis(nth)));
-        assert_eq!(later.next, signs.next, "neither earlier nor put off");
-        assert_eq!(signs.at(short, now).next, now + short);
-        assert_eq!((signs.at(short, now).every, later.every), (short, long));
     }
 }

@@ -4,7 +4,9 @@
 //! The property: every purge that a node has taken is applied by every node, or everything that this node stored before is stale.
 
 mod faults;
+mod machine;
 mod rates;
+mod virtual_time;
 mod world;
 
 use std::cell::RefCell;
@@ -29,7 +31,9 @@ use crate::record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, Re
 use crate::server_list::ServerList;
 use crate::settings::EngineSettings;
 use crate::{FleetKeys, FleetSettings, FleetStatus};
-use world::{Disk, Machine, Server, SimulatedEngine, Stored, VirtualTime};
+use machine::{Disk, Machine};
+use virtual_time::VirtualTime;
+use world::{Server, SimulatedEngine, Stored};
 
 /// Cache of a node: the times at which purges were applied.
 #[derive(Default)]

@@ -20,26 +20,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tw_base::Errno;
 use tw_connect::UpstreamGroup;
-use tw_connect::group::now_ms;
 use tw_connect::observed_relay::RelayObserver;
 use tw_connect::read_rate::ReadRate;
 use tw_connect::relay::RelaySide;
 use tw_core::event_loop::HandoverVerdict;
-use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::Addr;
 use tw_rt::{BATCH, DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
-use tw_upstream::{Lease, PeerChange, PeerOutcome};
+use tw_upstream::PeerOutcome;
 
 use super::connect::{self, ConnectedPeer};
+use super::datagram_end::{SessionEnd, end_lease, log_end, record};
 use super::datagram_filter::DatagramFilter;
 use super::metered::RelayMeter;
 use super::relaying::first_bytes;
-use super::session_drop::{log_drop, until_dropped};
+use super::session_drop::until_dropped;
 use super::settings::ProxySettings;
-use crate::datagram_client::{DatagramClient, DatagramEnding};
+use crate::datagram_client::DatagramClient;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 use crate::session_filter::FilterQueue;
@@ -57,26 +55,6 @@ tw_base::limits! {
     const BATCHES_AT_ONCE_MAX: usize = 4, count, "the others have their turn first";
     /// Silence of a server after which a session over UDP ends whose loop has stopped, without `proxy_responses`.
     const LAST_SILENCE_MAX: Duration = Duration::from_secs(1), time, "the session ends";
-}
-
-/// End of a session.
-enum SessionEnd {
-    /// All responses that were expected are there.
-    Done,
-    /// Nothing has come in time.
-    Timeout,
-    /// The network has reported an error.
-    Failed(io::Error),
-    /// The loop needs its place, or its address is gone.
-    Client(DatagramEnding),
-    /// The loop has stopped, and nothing more is to be expected.
-    Stopped,
-    /// The server gets no sessions any more (`proxy_session_drop`).
-    Dropped,
-    /// The session goes on in the next process.
-    HandedOver,
-    /// The filter has ended the session, and has logged the reason.
-    Filter(SessionStatus),
 }
 
 /// Handover of a session to the next process.
@@ -592,75 +570,4 @@ fn has_room(rate: &mut Option<ReadRate>, cx: &mut Context<'_>, is_paused: &mut b
 /// Returns true for an error of one datagram: it is too large for the way. Others are of the server.
 fn is_of_datagram(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error())
-}
-
-/// Takes over what was counted.
-fn record(
-    s: &mut StreamSession,
-    count: &ExchangeCounts,
-    first_byte: Option<Instant>,
-    before: Option<Duration>,
-) {
-    s.received += count.from_client;
-    s.sent += count.to_client;
-    let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
-    attempt.end();
-    attempt.first_byte = before.or_else(|| first_byte.map(|at| attempt.span(at)));
-    (attempt.sent, attempt.received) = (count.to_server, count.from_server);
-}
-
-fn end_lease(s: &StreamSession, lease: Lease, outcome: PeerOutcome) {
-    if lease.done(outcome, now_ms()) == PeerChange::Disabled {
-        s.log(Level::Warn, format_args!("upstream server temporarily disabled while proxying connection"));
-    }
-}
-
-/// Logs the end of a session, and returns its status.
-fn log_end(s: &StreamSession, end: &SessionEnd, count: &ExchangeCounts, is_complete: bool) -> SessionStatus {
-    let info = |what: &str| {
-        let ExchangeCounts { requests, responses, from_server, to_server, .. } = count;
-        let received = s.received;
-        let sent = s.sent;
-        s.client.write(
-            Level::Info,
-            format_args!(
-                "{what}, packets from/to client:{requests}/{responses}, bytes from/to client:{received}/{sent}, \
-                 bytes from/to upstream:{from_server}/{to_server}"
-            ),
-        );
-        SessionStatus::OK
-    };
-    match end {
-        SessionEnd::Done => info("udp done"),
-        SessionEnd::Timeout if is_complete => info("udp timed out"),
-        SessionEnd::Timeout => {
-            let message = "upstream timed out (110: Connection timed out) while proxying connection";
-            s.log(Level::Error, format_args!("{message}"));
-            SessionStatus::BAD_GATEWAY
-        }
-        SessionEnd::Stopped => info("disconnected on shutdown"),
-        SessionEnd::Filter(status) => *status,
-        SessionEnd::HandedOver => {
-            info("session goes on in the next worker process");
-            SessionStatus::PASSED
-        }
-        SessionEnd::Dropped => {
-            log_drop(s);
-            SessionStatus::BAD_GATEWAY
-        }
-        SessionEnd::Client(DatagramEnding::AddressGone) => info("listening socket closed"),
-        SessionEnd::Client(DatagramEnding::Evicted) => {
-            info("session ended to make room");
-            SessionStatus::SERVICE_UNAVAILABLE
-        }
-        // DIFF(nginx): nginx waits for `proxy_timeout` unless it counts the error as the response that it expects, with status 200.
-        SessionEnd::Failed(error) => {
-            let errno = Errno(error.raw_os_error().unwrap_or_default());
-            s.log(
-                Level::Error,
-                format_args!("recv() failed ({errno}) while proxying and reading from upstream"),
-            );
-            SessionStatus::BAD_GATEWAY
-        }
-    }
 }

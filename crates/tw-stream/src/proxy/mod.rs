@@ -8,6 +8,7 @@
 //! A session over datagrams has a connected socket of its own, and `datagrams` in the place of the relay.
 
 mod connect;
+mod datagram_end;
 mod datagram_filter;
 mod datagrams;
 mod filtered;
