@@ -29,7 +29,8 @@ use crate::protocol::Stream;
 use crate::session::StreamSession;
 use crate::stream_loop::StreamLoop;
 
-pub use check::{CheckTarget, CheckTransport, Expectation, HealthCheck, HealthCriteria, LIMITS};
+pub(crate) use check::LIMITS;
+pub use check::{CheckTarget, CheckTransport, Expectation, HealthCheck, HealthCriteria};
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
 pub(crate) async fn run(application: Rc<StreamApplication>) {

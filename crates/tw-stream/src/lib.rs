@@ -55,12 +55,14 @@ pub use session_record::SessionRecord;
 pub use stream_loop::StreamLoop;
 
 tw_base::limits! {
-    /// Limits of sessions; those of a module are in its settings.
+    /// Limits of sessions, and of the engines of modules.
     pub const LIMITS;
 
     section "sessions of stream";
     use server::LIMITS;
     use datagram_client::LIMITS;
-    use proxy::DATAGRAM_LIMITS;
     use session_filter::LIMITS;
+    use pass::LIMITS;
+    use proxy::LIMITS;
+    use health::LIMITS;
 }

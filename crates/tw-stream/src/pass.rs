@@ -13,8 +13,8 @@ use tw_net::listen::SocketKind;
 use crate::session::{SessionStatus, StreamSession};
 
 tw_base::limits! {
-    /// Limits of the hand-over, for the module that has its directive.
-    pub const LIMITS;
+    /// Limits of the hand-over.
+    pub(crate) const LIMITS;
 
     /// Times that one connection is passed from one listening address to another.
     const PASSES_MAX: u32 = 10, count, "the session ends with status 500";

@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, Node, STREAM, STREAM_SERVER, Setting, record};
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
-use tw_stream::health::{self, CheckTarget, CheckTransport, HealthCheck, HealthCriteria};
+use tw_stream::health::{CheckTarget, CheckTransport, HealthCheck, HealthCriteria};
 use tw_stream::plan::Plan;
 use tw_stream::{Passing, Stream};
 
@@ -42,8 +41,6 @@ pub(crate) struct StreamHealthChecks {
 
 impl Settings<Stream> for StreamHealthChecks {
     type Raw = Raw;
-
-    const LIMITS: &'static [Limit] = health::LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new(

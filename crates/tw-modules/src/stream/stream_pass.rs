@@ -4,7 +4,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, STREAM_SERVER, Setting, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
@@ -42,8 +41,6 @@ enum Target {
 
 impl Settings<Stream> for StreamPass {
     type Raw = Raw;
-
-    const LIMITS: &'static [Limit] = pass::LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("pass", "address", STREAM_SERVER, Args::exact(1))
         .since("1.25.5")

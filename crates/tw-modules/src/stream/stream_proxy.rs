@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tw_base::{Limit, PrefixedName};
+use tw_base::PrefixedName;
 use tw_conf::{Args, ConfError, Contexts, Directive, Node, STREAM, STREAM_SERVER, Setting, Word, record};
 use tw_connect::bind::read_bind;
 use tw_connect::tls_directives::UpstreamTlsDirectives;
@@ -37,8 +37,6 @@ pub(crate) struct StreamProxy {
 
 impl Settings<Stream> for StreamProxy {
     type Raw = Raw;
-
-    const LIMITS: &'static [Limit] = proxy::LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 

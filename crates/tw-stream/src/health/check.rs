@@ -13,8 +13,8 @@ use crate::protocol::Stream;
 use crate::proxy::ProxySettings;
 
 tw_base::limits! {
-    /// Limits of checks, for the module that has their directives.
-    pub const LIMITS;
+    /// Limits of checks.
+    pub(crate) const LIMITS;
 
     /// Bytes of an answer to a health check of `stream`.
     pub(super) const ANSWER_MAX: usize = 64 << 10, bytes, "the check has failed";

@@ -22,14 +22,13 @@ pub mod upstream_state;
 
 use crate::session::{SessionStatus, SessionTransport, StreamSession};
 
-pub(crate) use datagrams::LIMITS as DATAGRAM_LIMITS;
 pub use proxy_header::ProxyProtocol;
 pub use settings::{ProxySettings, RawProxy};
 pub use target::PassTarget;
 
 tw_base::limits! {
-    /// Limits of the proxy, for the module that has its directives.
-    pub const LIMITS;
+    /// Limits of the proxy.
+    pub(crate) const LIMITS;
 
     /// Time until a connection is there.
     directive "proxy_connect_timeout", "the next server, or the session ends with status 502";
@@ -41,6 +40,7 @@ tw_base::limits! {
     directive "proxy_buffer_size", "the other side waits";
     /// Servers that one session is passed to.
     directive "proxy_next_upstream_tries", "the session ends with status 502";
+    use datagrams::LIMITS;
 }
 
 /// Passes `s` to a server of `target` until one of them has closed, or all datagrams are there.
