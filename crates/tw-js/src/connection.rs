@@ -11,24 +11,23 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tw_rt::watch::Subject;
 use tw_rt::{FirstBytes, Socket};
 use tw_script::{
-    CallId, ContextId, Effect, Environment, FrameReader, HostMessage, Load, LoadError, Operation,
-    OperationError, Overrun, PROTOCOL, ProcessMessage, Reply, ScriptId, Settings, Token,
+    CallId, ContextId, Effect, FrameReader, HostMessage, LoadError, Operation, OperationError, Overrun,
+    PROTOCOL, ProcessMessage, Reply, ScriptId, Token,
 };
 
 use crate::call_report;
 use crate::call_state::{CallMessage, CallState};
-use crate::operations::dictionary;
-use crate::operations::file::CallFiles;
+use crate::loaded_scripts::{LoadedScripts, ScriptOperation};
 use crate::outgoing::Outgoing;
 use crate::process_links::{self, ScriptLink};
 use crate::script_set::ScriptSet;
-use crate::silence::{Silence, Woken};
+use crate::silence::{Silence, Woken, probe_messages};
 
 tw_base::limits! {
     /// Limits of this file.
@@ -42,26 +41,10 @@ tw_base::limits! {
     const SCRIPT_OPERATIONS_MAX: usize = 16, count, "the process is killed, and another one is started";
 }
 
-/// Text of the exception of a script that changes files outside of calls.
-const MODULE_CHANGE: &str = "files are changed in calls of functions only";
 /// Bytes of one read.
 const READ_SIZE: usize = 64 << 10;
 /// Bytes that are read before other tasks have their turn.
 const TURN_SIZE: usize = 512 << 10;
-/// Script of that question, without modules, and its limits.
-const PROBE: ScriptId = ScriptId::MAX;
-const PROBE_TIMEOUT_MS: u32 = 1000;
-const PROBE_MEMORY_SIZE: u64 = 4 << 20;
-
-/// State of a set of scripts in the process.
-struct LoadedScript {
-    set: Weak<ScriptSet>,
-    /// Reason why it cannot be used, once that is known.
-    error: Option<LoadError>,
-    /// Files that its modules have open.
-    files: CallFiles,
-}
-
 /// Connection to one process.
 pub(crate) struct Connection {
     /// Number of the set of processes.
@@ -71,7 +54,7 @@ pub(crate) struct Connection {
     socket: Socket,
     outgoing: RefCell<Outgoing>,
     calls: RefCell<HashMap<CallId, Rc<CallState>>>,
-    scripts: RefCell<HashMap<ScriptId, LoadedScript>>,
+    scripts: LoadedScripts,
     last_call: Cell<CallId>,
     last_context: Cell<ContextId>,
     /// Operations of calls that the server has not answered. The process may wait for one of them.
@@ -95,7 +78,7 @@ impl Connection {
             socket: Socket::unix(link.socket, FirstBytes::Later),
             outgoing: RefCell::default(),
             calls: RefCell::default(),
-            scripts: RefCell::default(),
+            scripts: LoadedScripts::default(),
             last_call: Cell::new(0),
             last_context: Cell::new(0),
             unanswered_count: Cell::new(0),
@@ -160,28 +143,18 @@ impl Connection {
 
     /// Loads a set of scripts, unless that was done, and frees those of configurations that are gone.
     pub(crate) fn load(&self, set: &Arc<ScriptSet>) -> io::Result<()> {
-        let mut unused = Vec::new();
-        self.scripts.borrow_mut().retain(|id, loaded| {
-            let is_used = loaded.set.strong_count() > 0;
-            if !is_used {
-                unused.push(*id);
-            }
-            is_used
-        });
-        for script in unused {
+        for script in self.scripts.remove_unused() {
             self.send(&HostMessage::Unload { script })?;
         }
-        if self.scripts.borrow().contains_key(&set.id) {
+        if !self.scripts.insert(set) {
             return Ok(());
         }
-        let loaded = LoadedScript { set: Arc::downgrade(set), error: None, files: CallFiles::new(set) };
-        self.scripts.borrow_mut().insert(set.id, loaded);
         self.send(&HostMessage::Load(Box::new(set.load(self.worker))))
     }
 
     /// Reason why a set cannot be used, if that is known.
     pub(crate) fn load_error(&self, script: ScriptId) -> Option<LoadError> {
-        self.scripts.borrow().get(&script)?.error.clone()
+        self.scripts.load_error(script)
     }
 
     /// Sends a message. The task of the connection writes it together with those that other tasks send in the same turn.
@@ -262,7 +235,7 @@ impl Connection {
             match self.wait(&mut silence).await {
                 Ok(Woken::ToRead) => {}
                 Ok(Woken::ToProbe) => {
-                    if let Err(error) = self.probe() {
+                    if let Err(error) = probe_messages().iter().try_for_each(|message| self.send(message)) {
                         break error;
                     }
                     continue;
@@ -316,9 +289,7 @@ impl Connection {
                     return Err(io::Error::other("the script process is of another version"));
                 }
                 ProcessMessage::Loaded { script, result } => {
-                    if let Some(loaded) = self.scripts.borrow_mut().get_mut(&script) {
-                        loaded.error = result.err();
-                    }
+                    self.scripts.set_error(script, result.err());
                 }
                 ProcessMessage::Operation { call, token, operation } => {
                     self.push(call, CallMessage::Operation(token, operation));
@@ -328,8 +299,7 @@ impl Connection {
                 }
                 ProcessMessage::Effect { call: 0, effect: Effect::Log { level, message } } => {
                     // All sets of a configuration have the same log.
-                    let set = self.scripts.borrow().values().find_map(|loaded| loaded.set.upgrade());
-                    if let Some(set) = set {
+                    if let Some(set) = self.scripts.any_set() {
                         call_report::log_without_session(&set.resources.error_log, level, &message);
                     }
                 }
@@ -350,40 +320,21 @@ impl Connection {
         if self.script_operation_count.get() == SCRIPT_OPERATIONS_MAX {
             return Err(io::Error::other("too many operations outside of calls"));
         }
-        let scripts = self.scripts.borrow();
-        let Some((loaded, set)) =
-            scripts.get(&script).and_then(|loaded| Some((loaded, loaded.set.upgrade()?)))
-        else {
-            return self.reply(0, token, Err(OperationError::Error("the script is gone".to_owned())));
+        let running = match self.scripts.operate(script, operation) {
+            ScriptOperation::Done(answer) => return self.reply(0, token, answer),
+            ScriptOperation::Running(running) => running,
         };
-        match operation {
-            Operation::Dictionary { name, command } => {
-                self.reply(0, token, dictionary::run(&set, &name, command))
-            }
-            // A test of the configuration loads modules, too, and changes nothing.
-            Operation::File(command) if command.is_change() => {
-                let refused = OperationError::Error(MODULE_CHANGE.to_owned());
-                self.reply(0, token, Err(refused))
-            }
-            Operation::File(command) => {
-                let running = loaded.files.begin(command);
-                let connection = self.clone();
-                self.script_operation_count.set(self.script_operation_count.get() + 1);
-                let subject = Subject { kind: "file of a script", id: self.pid.into() };
-                drop(tw_rt::spawn_local(subject, async move {
-                    let answer = running.await;
-                    let count = &connection.script_operation_count;
-                    count.set(count.get() - 1);
-                    // The process may have ended.
-                    let _ = connection.reply(0, token, answer);
-                }));
-                Ok(())
-            }
-            _ => {
-                let refused = OperationError::Type("not available without a request".to_owned());
-                self.reply(0, token, Err(refused))
-            }
-        }
+        let connection = self.clone();
+        self.script_operation_count.set(self.script_operation_count.get() + 1);
+        let subject = Subject { kind: "file of a script", id: self.pid.into() };
+        drop(tw_rt::spawn_local(subject, async move {
+            let answer = running.await;
+            let count = &connection.script_operation_count;
+            count.set(count.get() - 1);
+            // The process may have ended.
+            let _ = connection.reply(0, token, answer);
+        }));
+        Ok(())
     }
 
     fn push(&self, call: CallId, message: CallMessage) {
@@ -401,21 +352,6 @@ impl Connection {
             return state.push(CallMessage::Flooded);
         }
         state.push(message);
-    }
-
-    /// Asks the process for a sign of life: it answers when it has loaded nothing under a number of its own.
-    fn probe(&self) -> io::Result<()> {
-        let limits =
-            Settings { timeout_ms: PROBE_TIMEOUT_MS, memory_size: PROBE_MEMORY_SIZE, context_reuse_count: 0 };
-        self.send(&HostMessage::Load(Box::new(Load {
-            script: PROBE,
-            modules: Vec::new(),
-            sources: Vec::new(),
-            imports: Vec::new(),
-            settings: limits,
-            environment: Environment::default(),
-        })))?;
-        self.send(&HostMessage::Unload { script: PROBE })
     }
 
     /// Writes what the socket takes; the task is woken when it takes more.

@@ -18,10 +18,11 @@ use crate::after_response::AfterResponse;
 use crate::block_scripts::BlockScripts;
 use crate::content::ContentHandler;
 use crate::counters;
+use crate::directives::DIRECTIVES;
 use crate::filter::ResponseFilter;
 use crate::http_periodic::{self, LocationPeriodics};
 use crate::limits;
-use crate::raw::{DIRECTIVES, Raw};
+use crate::raw::Raw;
 
 /// Scripts of one block of http.
 pub struct HttpScripts {

@@ -1,12 +1,12 @@
 //! Scripts: module `js` (nginx: njs). The engine runs in script processes, which this crate talks to; it never links the engine.
 //!
 //! ```text
-//! raw, common, block_scripts       directives, modules and their sources
+//! directives, raw, common, block_scripts      directives, modules and their sources
 //! http_scripts, stream_scripts     modules of http and stream
 //! content, access, filter, session_phase, session_filter, script_variable, after_response      places in which a function is called
 //! request_call, session_call       one call for a request or session: operations are answered, effects applied
 //! script_call      one call: sent, sent again if its process ends before it begins
-//! connection, loop_scripts, process_links                      sockets to script processes
+//! connection, loaded_scripts, loop_scripts, process_links      sockets to script processes
 //! ```
 //! A script gets nothing but what its own request may have. A process that uses too much time ends itself, one that does not answer is ended
 //! by the master; the loop waits for neither.
@@ -22,6 +22,7 @@ mod connection;
 mod content;
 mod counters;
 mod dictionary;
+mod directives;
 mod fetch_settings;
 mod filter;
 mod held_contexts;
@@ -30,6 +31,7 @@ mod http_scripts;
 mod http_session;
 mod imports;
 mod limits;
+mod loaded_scripts;
 mod loop_scripts;
 mod operations;
 mod outgoing;

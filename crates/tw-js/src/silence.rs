@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_rt::Deadline;
+use tw_script::{Environment, HostMessage, Load, ScriptId, Settings};
 
 tw_base::limits! {
     /// Limits of this file.
@@ -15,6 +16,11 @@ tw_base::limits! {
 
 /// Time without a message after which a process with calls is asked whether it answers.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
+
+/// Script of that question, without modules, and its limits.
+const PROBE: ScriptId = ScriptId::MAX;
+const PROBE_TIMEOUT_MS: u32 = 1000;
+const PROBE_MEMORY_SIZE: u64 = 4 << 20;
 
 /// Reason why a connection goes on.
 pub(crate) enum Woken {
@@ -37,6 +43,21 @@ enum SilenceStage {
     Watched,
     /// The process was asked for a sign of life.
     Probed,
+}
+
+/// Question to which a process answers with a sign of life: that it has loaded nothing, under a number of its own.
+pub(crate) fn probe_messages() -> [HostMessage; 2] {
+    let settings =
+        Settings { timeout_ms: PROBE_TIMEOUT_MS, memory_size: PROBE_MEMORY_SIZE, context_reuse_count: 0 };
+    let load = Load {
+        script: PROBE,
+        modules: Vec::new(),
+        sources: Vec::new(),
+        imports: Vec::new(),
+        settings,
+        environment: Environment::default(),
+    };
+    [HostMessage::Load(Box::new(load)), HostMessage::Unload { script: PROBE }]
 }
 
 impl Silence {

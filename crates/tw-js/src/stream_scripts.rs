@@ -12,8 +12,9 @@ use tw_stream::config::ServerSettings;
 use tw_stream::plan::Plan;
 
 use crate::block_scripts::BlockScripts;
+use crate::directives::DIRECTIVES;
 use crate::periodic::Periodic;
-use crate::raw::{DIRECTIVES, Raw};
+use crate::raw::Raw;
 use crate::session_exit::{ExitStep, ReleaseStep};
 use crate::session_filter::ScriptFilter;
 use crate::session_phase::ScriptStep;
