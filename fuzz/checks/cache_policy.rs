@@ -8,7 +8,7 @@ use tw_cache::policy::{
     Window, current_age, describe_variant, exclude, freshen, invalidated, may_store, may_use, merge, variant,
     vary, wants_only_stored,
 };
-use tw_http::{Fields, Known, Method, Name};
+use tw_http::{Fields, HeaderName, Method, Name};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT
 const NOW: i64 = 784_111_777;
@@ -52,7 +52,11 @@ fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &StoreSettings) 
     let mut kept = stored.clone();
     exclude(&mut kept, rules, terms.ignored);
     assert!(kept.len() <= stored.len());
-    assert!(![Known::Connection, Known::KeepAlive, Known::Upgrade].iter().any(|&known| kept.has(known)));
+    assert!(
+        ![HeaderName::Connection, HeaderName::KeepAlive, HeaderName::Upgrade]
+            .iter()
+            .any(|&known| kept.has(known))
+    );
     merge(&mut kept, request, rules);
     let response = Response { status: 200, fields: &kept, request_time: NOW, is_slice: false };
     if let Ok(lifetime) = freshen(&request_line, &response, request, NOW, rules, terms) {
@@ -69,7 +73,7 @@ fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &StoreSettings) 
         assert!(path.starts_with(b"/") && !path.contains(&b'#'));
     });
     let mut out = Vec::new();
-    let key = stored.get_known(Known::ETag);
+    let key = stored.get_known(HeaderName::ETag);
     CacheStatus { cache: "a b", forward: Some(ForwardReason::Miss), key, ..CacheStatus::default() }
         .write(&mut out);
     assert!(out.iter().all(|byte| matches!(byte, b' '..=b'~')));

@@ -78,7 +78,7 @@ fn decoded(pieces: &[&[u8]], framing: ResponseFraming, trailers: Option<usize>) 
 fn taken(decoder: &mut BodyDecoder) -> Vec<(Vec<u8>, Vec<u8>)> {
     let fields = decoder.take_trailers().unwrap_or_default();
     for (name, value) in fields.iter() {
-        assert!(hop::may_be_trailer(name, tw_http::Known::find(name)));
+        assert!(hop::may_be_trailer(name, tw_http::HeaderName::find(name)));
         assert!(!value.iter().any(|&byte| byte < b' ' && byte != b'\t'));
     }
     fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()

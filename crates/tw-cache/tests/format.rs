@@ -11,14 +11,14 @@ use tw_cache::format::{
 };
 use tw_cache::policy::{Duties, Lifetime, Response, Rules, StoreSettings, may_store, variant};
 use tw_cache::{Key, Meta};
-use tw_http::{Fields, Known, Method, Name};
+use tw_http::{Fields, HeaderName, Method, Name};
 
 const KEY_TEXT: &[u8] = b"http://example.com/";
 
 /// Response with only the mandatory parts.
 fn plain() -> Meta {
     let mut fields = Fields::new();
-    fields.append(Known::ContentType, "text/plain");
+    fields.append(HeaderName::ContentType, "text/plain");
     Meta {
         key: Key::of(KEY_TEXT),
         variant: None,
@@ -338,7 +338,7 @@ fn a_304_overwrites_the_header_or_needs_a_new_file() {
     assert_eq!(meta.header_size, HEADER_UNIT);
     let old = encoded(&meta);
     meta.lifetime.valid_until += 60;
-    meta.fields.append(Known::Date, "Sun, 06 Nov 1994 08:49:37 GMT");
+    meta.fields.append(HeaderName::Date, "Sun, 06 Nov 1994 08:49:37 GMT");
     let new = encoded(&meta);
     assert_eq!(new.len(), old.len());
     assert_eq!(description(&read(&new, file_size(&meta)).unwrap()), description(&meta));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word};
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_module_support::zone::ZoneTable;
 use tw_request::request::Request;
 
@@ -81,7 +81,7 @@ pub(super) fn read_name(node: &Node, word: &Word) -> Result<Box<[u8]>, ConfError
 
 /// Returns true if a `User-Agent` says that the client is a program.
 pub(super) fn claims_to_be_bot(r: &Request) -> bool {
-    let user_agent = r.head.field_known(Known::UserAgent).unwrap_or_default();
+    let user_agent = r.head.field_known(HeaderName::UserAgent).unwrap_or_default();
     MARKS.iter().any(|mark| user_agent.windows(mark.len()).any(|part| part.eq_ignore_ascii_case(mark)))
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_http::escape::Escape;
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_log::Level;
 use tw_request::body::Body;
 use tw_request::client::Scheme;
@@ -188,7 +188,7 @@ impl Gate {
 
     fn refuse(&self, r: &mut Request, result: ChallengeResult) -> Outcome {
         r.response.status = 403;
-        r.response.fields.append(Known::CacheControl, "no-store");
+        r.response.fields.append(HeaderName::CacheControl, "no-store");
         let text = if result == ChallengeResult::Asked {
             r.response.fields.append("Content-Security-Policy", POLICY.as_str());
             r.response.fields.append("X-Content-Type-Options", "nosniff");
@@ -229,7 +229,7 @@ impl Gate {
             addr: r.client_addr(),
             prefix: self.terms.prefix,
             host: r.head.host().unwrap_or_default(),
-            user_agent: r.head.field_known(Known::UserAgent).unwrap_or_default(),
+            user_agent: r.head.field_known(HeaderName::UserAgent).unwrap_or_default(),
         }
     }
 
@@ -271,8 +271,8 @@ impl Gate {
         if r.client().scheme() == Scheme::Https {
             cookie.extend_from_slice(b"; Secure");
         }
-        r.response.fields.append(Known::SetCookie, Bytes::from(cookie));
-        r.response.fields.append(Known::CacheControl, "no-store");
+        r.response.fields.append(HeaderName::SetCookie, Bytes::from(cookie));
+        r.response.fields.append(HeaderName::CacheControl, "no-store");
     }
 
     /// Counts and logs something that did not count.
@@ -296,7 +296,7 @@ fn is_navigation(r: &Request) -> bool {
     match r.head.field("Sec-Fetch-Mode") {
         Some(mode) => mode == b"navigate",
         None => {
-            let accept = r.head.field_known(Known::Accept).unwrap_or_default();
+            let accept = r.head.field_known(HeaderName::Accept).unwrap_or_default();
             accept.windows(b"text/html".len()).any(|part| part.eq_ignore_ascii_case(b"text/html"))
         }
     }

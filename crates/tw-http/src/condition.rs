@@ -5,7 +5,7 @@
 //! which of the two holds.
 
 use crate::head::RequestHead;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::{date, num};
 
 /// `if_modified_since`: how `If-Modified-Since` is compared.
@@ -67,10 +67,10 @@ impl<'a> Conditions<'a> {
     /// The conditional fields of a request.
     pub fn of(head: &'a RequestHead) -> Self {
         Conditions {
-            if_match: head.field_known(Known::IfMatch),
-            if_none_match: head.field_known(Known::IfNoneMatch),
-            if_modified_since: head.field_known(Known::IfModifiedSince),
-            if_unmodified_since: head.field_known(Known::IfUnmodifiedSince),
+            if_match: head.field_known(HeaderName::IfMatch),
+            if_none_match: head.field_known(HeaderName::IfNoneMatch),
+            if_modified_since: head.field_known(HeaderName::IfModifiedSince),
+            if_unmodified_since: head.field_known(HeaderName::IfUnmodifiedSince),
         }
     }
 

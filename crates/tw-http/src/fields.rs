@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::head::Span;
 use crate::head::field_list::FieldSpan;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::scan;
 
 tw_base::limits! {
@@ -50,22 +50,22 @@ enum Piece {
 struct Entry {
     name: Piece,
     value: Piece,
-    known: Option<Known>,
+    known: Option<HeaderName>,
 }
 
 /// A field name on its way into [`Fields`].
 #[derive(Clone, Debug)]
 pub enum Name<'a> {
     /// Known name, written in its usual case.
-    Known(Known),
+    HeaderName(HeaderName),
     /// A name in static memory.
     Static(&'static str),
     /// A name someone else owns too.
     Shared(Bytes),
     /// A name to copy.
     Copy(&'a [u8]),
-    /// Name to copy, with the result of [`Known::find`].
-    CopyKnown(&'a [u8], Option<Known>),
+    /// Name to copy, with the result of [`HeaderName::find`].
+    CopyKnown(&'a [u8], Option<HeaderName>),
 }
 
 /// A field value on its way into [`Fields`].
@@ -79,9 +79,9 @@ pub enum Value<'a> {
     Copy(&'a [u8]),
 }
 
-impl From<Known> for Name<'_> {
-    fn from(name: Known) -> Self {
-        Name::Known(name)
+impl From<HeaderName> for Name<'_> {
+    fn from(name: HeaderName) -> Self {
+        Name::HeaderName(name)
     }
 }
 
@@ -207,7 +207,7 @@ impl Fields {
         let (name, known_name) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
         self.entries.push(Entry { name, value, known: known_name });
-        self.present |= known_name.map_or(0, Known::bit);
+        self.present |= known_name.map_or(0, HeaderName::bit);
     }
 
     /// Adds a field at the end, copying the value into the list's own text.
@@ -235,7 +235,7 @@ impl Fields {
             (name, value) => (self.piece_from(other, name), self.piece_from(other, value)),
         };
         self.entries.push(Entry { name, value, known: entry.known });
-        self.present |= entry.known.map_or(0, Known::bit);
+        self.present |= entry.known.map_or(0, HeaderName::bit);
     }
 
     /// Replaces all fields by those of a head. The text of the head is copied once, however many fields it has.
@@ -251,7 +251,7 @@ impl Fields {
                 value: piece(field.value),
                 known: field.known,
             });
-            self.present |= field.known.map_or(0, Known::bit);
+            self.present |= field.known.map_or(0, HeaderName::bit);
         }
     }
 
@@ -271,13 +271,13 @@ impl Fields {
         });
         if let Some(value) = fresh {
             self.entries.push(Entry { name, value, known: known_name });
-            self.present |= known_name.map_or(0, Known::bit);
+            self.present |= known_name.map_or(0, HeaderName::bit);
         }
     }
 
     /// Removes every field of that name; returns `true` if there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         if known_name.is_some_and(|known_name| !self.has(known_name)) {
             return false;
         }
@@ -286,22 +286,22 @@ impl Fields {
         self.entries.retain(|entry| {
             entry.known != known_name || !bytes_of(text, &entry.name).eq_ignore_ascii_case(name)
         });
-        self.present &= !known_name.map_or(0, Known::bit);
+        self.present &= !known_name.map_or(0, HeaderName::bit);
         self.entries.len() != before
     }
 
     /// Removes every field of a known name; returns `true` if there was one.
-    pub fn remove_known(&mut self, name: Known) -> bool {
+    pub fn remove_known(&mut self, name: HeaderName) -> bool {
         self.remove(name.as_str().as_bytes())
     }
 
-    /// Keeps the fields for which `keep` is true. It gets each name with the result of [`Known::find`] for it.
-    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], Option<Known>) -> bool) {
+    /// Keeps the fields for which `keep` is true. It gets each name with the result of [`HeaderName::find`] for it.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], Option<HeaderName>) -> bool) {
         let text = &self.text;
         let mut present = 0;
         self.entries.retain(|entry| {
             let stays = keep(bytes_of(text, &entry.name), entry.known);
-            present |= if stays { entry.known.map_or(0, Known::bit) } else { 0 };
+            present |= if stays { entry.known.map_or(0, HeaderName::bit) } else { 0 };
             stays
         });
         self.present = present;
@@ -311,12 +311,12 @@ impl Fields {
     pub fn truncate(&mut self, len: usize) {
         self.entries.truncate(len);
         self.present =
-            self.entries.iter().fold(0, |present, entry| present | entry.known.map_or(0, Known::bit));
+            self.entries.iter().fold(0, |present, entry| present | entry.known.map_or(0, HeaderName::bit));
     }
 
     /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
-    pub fn has(&self, name: Known) -> bool {
+    pub fn has(&self, name: HeaderName) -> bool {
         self.present & name.bit() != 0
     }
 
@@ -326,7 +326,7 @@ impl Fields {
     }
 
     /// The first value of a known name.
-    pub fn get_known(&self, name: Known) -> Option<&[u8]> {
+    pub fn get_known(&self, name: HeaderName) -> Option<&[u8]> {
         if !self.has(name) {
             return None;
         }
@@ -336,7 +336,7 @@ impl Fields {
 
     /// The values of every field of that name, in order.
     pub fn get_all<'s, 'n>(&'s self, name: &'n [u8]) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         self.entries
             .iter()
             .filter(move |entry| {
@@ -352,8 +352,8 @@ impl Fields {
             .map(|entry| (bytes_of(&self.text, &entry.name), bytes_of(&self.text, &entry.value)))
     }
 
-    /// Fields with the result of [`Known::find`] for each name.
-    pub fn iter_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
+    /// Fields with the result of [`HeaderName::find`] for each name.
+    pub fn iter_known(&self) -> impl Iterator<Item = (&[u8], Option<HeaderName>, &[u8])> {
         self.entries
             .iter()
             .map(|entry| (bytes_of(&self.text, &entry.name), entry.known, bytes_of(&self.text, &entry.value)))
@@ -361,7 +361,7 @@ impl Fields {
 
     /// A shared handle to the first value of that name: free for static and shared values, a copy for copied ones.
     pub fn share(&self, name: &[u8]) -> Option<Bytes> {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         let entry = self.entries.iter().find(|entry| {
             entry.known == known_name && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
         })?;
@@ -372,17 +372,17 @@ impl Fields {
         })
     }
 
-    fn name_piece(&mut self, name: Name<'_>) -> (Piece, Option<Known>) {
+    fn name_piece(&mut self, name: Name<'_>) -> (Piece, Option<HeaderName>) {
         match name {
-            Name::Known(known_name) => (Piece::Static(known_name.as_str().as_bytes()), Some(known_name)),
-            Name::Static(name) => (Piece::Static(name.as_bytes()), Known::find(name.as_bytes())),
+            Name::HeaderName(known_name) => (Piece::Static(known_name.as_str().as_bytes()), Some(known_name)),
+            Name::Static(name) => (Piece::Static(name.as_bytes()), HeaderName::find(name.as_bytes())),
             Name::Shared(name) => {
-                let known_name = Known::find(&name);
+                let known_name = HeaderName::find(&name);
                 (Piece::Shared(name), known_name)
             }
-            Name::Copy(name) => (self.copy(name), Known::find(name)),
+            Name::Copy(name) => (self.copy(name), HeaderName::find(name)),
             Name::CopyKnown(name, known_name) => {
-                debug_assert_eq!(known_name, Known::find(name));
+                debug_assert_eq!(known_name, HeaderName::find(name));
                 (self.copy(name), known_name)
             }
         }
@@ -463,7 +463,7 @@ mod tests {
         first.append_copy(Name::Copy(b"A"), b"1");
         let memory = first.entries.as_ptr();
         first.release();
-        assert!(first.is_empty() && !first.has(Known::Server) && first.entries.capacity() == 0);
+        assert!(first.is_empty() && !first.has(HeaderName::Server) && first.entries.capacity() == 0);
         let mut second = Fields::new();
         second.append_copy(Name::Copy(b"B"), b"2");
         assert_eq!((second.entries.as_ptr(), listed(&second)), (memory, pairs(&[("B", "2")])));
@@ -480,10 +480,10 @@ mod tests {
     fn copies_use_memory_that_is_there() {
         let mut first = Fields::new();
         first.append_copy(Name::Copy(b"A"), b"1");
-        first.append(Known::Server, "origin");
+        first.append(HeaderName::Server, "origin");
         let mut second = first.clone();
         let mut spare = Fields::new();
-        assert_eq!((listed(&second), second.has(Known::Server)), (listed(&first), true));
+        assert_eq!((listed(&second), second.has(HeaderName::Server)), (listed(&first), true));
         spare.append_copy(Name::Copy(b"B"), b"2");
         let memory = spare.entries.as_ptr();
         spare.release();
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!((third.entries.as_ptr(), listed(&third)), (memory, listed(&first)));
         let memory = second.entries.as_ptr();
         second.clone_from(&Fields::new());
-        assert!(second.is_empty() && !second.has(Known::Server));
+        assert!(second.is_empty() && !second.has(HeaderName::Server));
         second.clone_from(&third);
         assert_eq!((second.entries.as_ptr(), listed(&second)), (memory, listed(&first)));
     }
@@ -503,14 +503,16 @@ mod tests {
         let mut fields = Fields::new();
         fields.append("X-b", "1");
         fields.append_copy(Name::Copy(b"sErVeR"), b"origin");
-        fields.append(Known::ETag, Bytes::from_static(b"\"v\""));
+        fields.append(HeaderName::ETag, Bytes::from_static(b"\"v\""));
         fields.append("x-B", "2");
         let all = pairs(&[("X-b", "1"), ("sErVeR", "origin"), ("ETag", "\"v\""), ("x-B", "2")]);
         assert_eq!(listed(&fields), all);
-        assert!(fields.has(Known::Server) && fields.has(Known::ETag) && !fields.has(Known::Date));
+        assert!(
+            fields.has(HeaderName::Server) && fields.has(HeaderName::ETag) && !fields.has(HeaderName::Date)
+        );
         assert_eq!(fields.get(b"X-B"), Some(&b"1"[..]));
         assert_eq!(fields.get_all(b"x-b").collect::<Vec<_>>(), [b"1", b"2"]);
-        assert_eq!(fields.get_known(Known::Server), Some(&b"origin"[..]));
+        assert_eq!(fields.get_known(HeaderName::Server), Some(&b"origin"[..]));
     }
 
     #[test]
@@ -521,9 +523,9 @@ mod tests {
         }
         fields.set("a", "9");
         assert_eq!(listed(&fields), pairs(&[("A", "9"), ("B", "2"), ("C", "4")]));
-        fields.set(Known::Vary, "Accept");
-        fields.set(Known::Vary, "Cookie");
-        assert_eq!(fields.get_known(Known::Vary), Some(&b"Cookie"[..]));
+        fields.set(HeaderName::Vary, "Accept");
+        fields.set(HeaderName::Vary, "Cookie");
+        assert_eq!(fields.get_known(HeaderName::Vary), Some(&b"Cookie"[..]));
         assert_eq!(fields.len(), 4);
     }
 
@@ -531,9 +533,9 @@ mod tests {
     fn fields_of_another_list_are_appended() {
         let mut other = Fields::new();
         other.append_copy(Name::Copy(b"x-A"), b"copied");
-        other.append(Known::ETag, Bytes::from_static(b"\"v\""));
+        other.append(HeaderName::ETag, Bytes::from_static(b"\"v\""));
         other.append("X-Static", "1");
-        other.append_copy(Known::Server, b"s");
+        other.append_copy(HeaderName::Server, b"s");
         other.set("x-a", Value::Copy(b"set later"));
         let mut fields = Fields::new();
         fields.append_copy(Name::Copy(b"First"), b"text before");
@@ -546,7 +548,7 @@ mod tests {
             ("Server", "s"),
         ];
         assert_eq!(listed(&fields), pairs(&expected));
-        assert!(fields.has(Known::ETag) && fields.has(Known::Server));
+        assert!(fields.has(HeaderName::ETag) && fields.has(HeaderName::Server));
         let first = Fields::new();
         let second = fields;
         let mut copy = first;
@@ -557,20 +559,20 @@ mod tests {
     #[test]
     fn remove_retain_clear() {
         let mut fields = Fields::new();
-        fields.append(Known::Server, "a");
+        fields.append(HeaderName::Server, "a");
         fields.append("X-1", "b");
         fields.append("SERVER", "c");
         assert!(fields.remove(b"server"));
         assert!(!fields.remove(b"server"));
-        assert!(!fields.has(Known::Server));
+        assert!(!fields.has(HeaderName::Server));
         assert_eq!(listed(&fields), pairs(&[("X-1", "b")]));
-        fields.append(Known::Age, "1");
+        fields.append(HeaderName::Age, "1");
         fields.retain(|name, _| name != b"Age");
-        assert!(!fields.has(Known::Age));
-        fields.append(Known::Age, "1");
+        assert!(!fields.has(HeaderName::Age));
+        fields.append(HeaderName::Age, "1");
         fields.append("X-2", "d");
         fields.truncate(1);
-        assert!(!fields.has(Known::Age));
+        assert!(!fields.has(HeaderName::Age));
         assert_eq!(listed(&fields), pairs(&[("X-1", "b")]));
         fields.clear();
         assert!(fields.is_empty());

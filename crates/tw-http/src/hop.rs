@@ -2,7 +2,7 @@
 //! trailers (RFC 9110 sections 6.5.1, 7.6.1 and 7.8).
 
 use crate::head::RequestHead;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Version;
 
 /// The elements of a comma-separated list, without the blanks around them; empty ones are left out (RFC 9110 section
@@ -25,29 +25,29 @@ pub fn has_element(value: &[u8], word: &[u8]) -> bool {
 }
 
 /// Returns `true` for a field that is hop-by-hop whatever `Connection` lists. A proxy writes its own or none.
-pub fn is_hop_by_hop(name: Known) -> bool {
+pub fn is_hop_by_hop(name: HeaderName) -> bool {
     matches!(
         name,
-        Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::Http2Settings
-            | Known::Te
-            | Known::TransferEncoding
-            | Known::Upgrade
+        HeaderName::Connection
+            | HeaderName::KeepAlive
+            | HeaderName::ProxyConnection
+            | HeaderName::Http2Settings
+            | HeaderName::Te
+            | HeaderName::TransferEncoding
+            | HeaderName::Upgrade
     )
 }
 
 /// Returns `true` for a field that frames the message or manages its connection. No configuration, script or upstream
 /// server may add one to a response, or the following bytes would be read as another message.
-pub fn is_framing(name: Known) -> bool {
+pub fn is_framing(name: HeaderName) -> bool {
     matches!(
         name,
-        Known::ContentLength
-            | Known::TransferEncoding
-            | Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
+        HeaderName::ContentLength
+            | HeaderName::TransferEncoding
+            | HeaderName::Connection
+            | HeaderName::KeepAlive
+            | HeaderName::ProxyConnection
     )
 }
 
@@ -56,17 +56,22 @@ pub fn is_framing(name: Known) -> bool {
 /// Only fields that the server does not know can be listed there: a client cannot remove `Cookie`, `Authorization` or
 /// `X-Forwarded-For` from a proxied request by naming them.
 pub fn is_named<'a>(connection: impl IntoIterator<Item = &'a [u8]>, name: &[u8]) -> bool {
-    Known::find(name).is_none() && connection.into_iter().any(|value| has_element(value, name))
+    HeaderName::find(name).is_none() && connection.into_iter().any(|value| has_element(value, name))
 }
 
 /// Returns `true` if a field may be in the trailer section: not if it affects framing, routing, the request or the
 /// interpretation of the content (RFC 9110 section 6.5.1).
 // DIFF(nginx): nginx passes all of them.
-pub fn may_be_trailer(name: &[u8], known_name: Option<Known>) -> bool {
+pub fn may_be_trailer(name: &[u8], known_name: Option<HeaderName>) -> bool {
     match known_name {
-        Some(Known::ETag | Known::LastModified | Known::Date | Known::Link | Known::Server | Known::Via) => {
-            true
-        }
+        Some(
+            HeaderName::ETag
+            | HeaderName::LastModified
+            | HeaderName::Date
+            | HeaderName::Link
+            | HeaderName::Server
+            | HeaderName::Via,
+        ) => true,
         Some(_) => false,
         None => ![&b"Proxy-Authenticate"[..], b"Max-Forwards", b"Content-Disposition"]
             .iter()
@@ -79,7 +84,7 @@ pub fn may_be_trailer(name: &[u8], known_name: Option<Known>) -> bool {
 /// RFC 9110 section 7.8: `Upgrade` counts if `Connection` names it, and not in HTTP/1.0.
 pub fn offered_protocols(head: &RequestHead) -> Option<&[u8]> {
     let names_it = |value: &[u8]| has_element(value, b"upgrade");
-    if !head.has(Known::Upgrade)
+    if !head.has(HeaderName::Upgrade)
         || head.version() < Version::HTTP_11
         || !head.field_all(b"Connection").any(names_it)
     {
@@ -130,7 +135,7 @@ mod tests {
         {
             assert_eq!(is_named(connection(), name.as_bytes()), expected, "{name}");
         }
-        assert!(is_hop_by_hop(Known::Te) && !is_hop_by_hop(Known::Cookie));
+        assert!(is_hop_by_hop(HeaderName::Te) && !is_hop_by_hop(HeaderName::Cookie));
     }
 
     #[test]
@@ -149,7 +154,11 @@ mod tests {
             ("proxy-authenticate", false),
             ("Connection", false),
         ] {
-            assert_eq!(may_be_trailer(name.as_bytes(), Known::find(name.as_bytes())), expected, "{name}");
+            assert_eq!(
+                may_be_trailer(name.as_bytes(), HeaderName::find(name.as_bytes())),
+                expected,
+                "{name}"
+            );
         }
     }
 

@@ -14,9 +14,9 @@ pub mod date;
 pub mod escape;
 pub mod fields;
 pub mod head;
+pub mod header_name;
 pub mod hop;
 pub mod host;
-pub mod known;
 mod limits;
 pub mod method;
 pub mod origin;
@@ -33,7 +33,7 @@ pub use condition::{ConditionOutcome, Conditions, Etag, IfModifiedSince, Precede
 pub use escape::{Escape, Unescape};
 pub use fields::{Fields, Name, Value};
 pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, PseudoFields, RequestHead};
-pub use known::Known;
+pub use header_name::HeaderName;
 pub use limits::LIMITS;
 pub use method::{Method, Version};
 pub use origin::{

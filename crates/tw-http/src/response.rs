@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::fields::{Fields, Value};
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Method;
 use crate::{date, hop, num, scan, status};
 use memo::MemoGaps;
@@ -56,12 +56,12 @@ pub struct OmittedLines(u64);
 
 impl OmittedLines {
     /// Adds a line.
-    pub fn add(&mut self, line: Known) {
+    pub fn add(&mut self, line: HeaderName) {
         self.0 |= line.bit();
     }
 
     /// Returns `true` if the line is omitted.
-    pub fn has(self, line: Known) -> bool {
+    pub fn has(self, line: HeaderName) -> bool {
         self.0 & line.bit() != 0
     }
 }
@@ -108,13 +108,13 @@ pub struct EncodeContext<'a> {
 }
 
 /// Fields that [`ResponseHead::remove_framing_fields`] looks at.
-const FRAMING: [Known; 6] = [
-    Known::ContentLength,
-    Known::TransferEncoding,
-    Known::Connection,
-    Known::KeepAlive,
-    Known::ProxyConnection,
-    Known::Trailer,
+const FRAMING: [HeaderName; 6] = [
+    HeaderName::ContentLength,
+    HeaderName::TransferEncoding,
+    HeaderName::Connection,
+    HeaderName::KeepAlive,
+    HeaderName::ProxyConnection,
+    HeaderName::Trailer,
 ];
 
 impl ResponseHead {
@@ -146,12 +146,12 @@ impl ResponseHead {
 
     /// The entity tag.
     pub fn etag(&self) -> Option<&[u8]> {
-        self.fields.get_known(Known::ETag)
+        self.fields.get_known(HeaderName::ETag)
     }
 
     /// Sets the entity tag, quotes included.
     pub fn set_etag<'a>(&mut self, etag: impl Into<Value<'a>>) {
-        self.fields.set(Known::ETag, etag);
+        self.fields.set(HeaderName::ETag, etag);
     }
 
     /// Makes the entity tag a weak one, as a filter must that changes the bytes of the body.
@@ -163,7 +163,7 @@ impl ResponseHead {
             }
             Some(etag) if !etag.starts_with(b"W/") => {
                 // The value is no entity tag.
-                self.fields.remove_known(Known::ETag);
+                self.fields.remove_known(HeaderName::ETag);
             }
             _ => {}
         }
@@ -174,7 +174,7 @@ impl ResponseHead {
     pub fn remove_framing_fields(&mut self) {
         let keeps_trailer = self.trailers.is_some();
         let may_go =
-            |known_name| hop::is_framing(known_name) || known_name == Known::Trailer && !keeps_trailer;
+            |known_name| hop::is_framing(known_name) || known_name == HeaderName::Trailer && !keeps_trailer;
         if FRAMING.into_iter().any(|known_name| self.fields.has(known_name) && may_go(known_name)) {
             self.fields.retain(|_, known_name| !known_name.is_some_and(may_go));
         }
@@ -186,7 +186,7 @@ impl ResponseHead {
     }
 
     /// Returns `true` if the server writes this line of its own.
-    fn writes(&self, line: Known) -> bool {
+    fn writes(&self, line: HeaderName) -> bool {
         !self.fields.has(line) && !self.omitted.has(line)
     }
 
@@ -222,11 +222,11 @@ impl ResponseHead {
         }
         out.extend_from_slice(b"\r\n");
 
-        if !context.server.is_empty() && self.writes(Known::Server) {
+        if !context.server.is_empty() && self.writes(HeaderName::Server) {
             push_line(out, b"Server: ", context.server);
         }
         let mut date = 0..0;
-        if self.writes(Known::Date) {
+        if self.writes(HeaderName::Date) {
             out.extend_from_slice(b"Date: ");
             let start = out.len();
             out.extend_from_slice(&context.dates.text(context.now));
@@ -246,7 +246,7 @@ impl ResponseHead {
         }
         if let Some(length) = self.content_length
             && has_content
-            && !self.fields.has(Known::ContentLength)
+            && !self.fields.has(HeaderName::ContentLength)
         {
             out.extend_from_slice(b"Content-Length: ");
             num::push_decimal(out, length);
@@ -254,7 +254,7 @@ impl ResponseHead {
         }
         if let Some(seconds) = self.last_modified
             && matches!(self.status, 200 | 206 | 304)
-            && !self.fields.has(Known::LastModified)
+            && !self.fields.has(HeaderName::LastModified)
         {
             push_own(out, b"Last-Modified: ", &context.dates.text(seconds));
         }
@@ -391,7 +391,7 @@ mod tests {
         head.content_length = Some(1234);
         head.last_modified = Some(784_111_777);
         head.set_etag("\"5f-4d2\"");
-        head.fields.append(Known::AcceptRanges, "bytes");
+        head.fields.append(HeaderName::AcceptRanges, "bytes");
         let context = EncodeContext {
             connection: ConnectionField::KeepAlive(Some(20)),
             vary_accept_encoding: true,
@@ -470,16 +470,16 @@ mod tests {
     fn omitted_lines_are_not_written() {
         let mut head = ResponseHead::new(200);
         head.content_length = Some(0);
-        head.omitted.add(Known::Server);
+        head.omitted.add(HeaderName::Server);
         let text = encoded(&head, &context());
         assert!(!text.contains("Server: ") && text.contains("Date: "), "{text}");
-        head.omitted.add(Known::Date);
+        head.omitted.add(HeaderName::Date);
         head.memo = Some(Rc::default());
         for _ in 0..3 {
             let expected = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n";
             assert_eq!(encoded(&head, &context()), expected);
         }
-        head.fields.append(Known::Server, "mine");
+        head.fields.append(HeaderName::Server, "mine");
         assert!(encoded(&head, &context()).contains("\r\nServer: mine\r\n"));
         head.reset(200);
         assert!(encoded(&head, &context()).contains("\r\nServer: tailwater\r\n"));
@@ -548,7 +548,7 @@ mod tests {
         let mut out = Vec::new();
         encode_early_hints(&fields, &mut out);
         assert!(out.is_empty());
-        fields.append(Known::Link, "</a>; rel=preload");
+        fields.append(HeaderName::Link, "</a>; rel=preload");
         encode_early_hints(&fields, &mut out);
         assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n");
     }

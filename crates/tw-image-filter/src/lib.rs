@@ -26,7 +26,7 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_disk::{Account, DiskError, JobClass, JobSource};
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_log::Level;
 use tw_module_support::changed_body::{refuse_ranges, remove_length, without_length};
 use tw_module_support::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
@@ -308,7 +308,7 @@ impl WholeBodyFilter for ImageFilter {
             self.picture(r, body).await.map_err(|Refused(status)| {
                 r.response.reset(status);
                 if status == 503 {
-                    r.response.fields.set(Known::RetryAfter, "1");
+                    r.response.fields.set(HeaderName::RetryAfter, "1");
                 }
                 status
             })

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tw_http::fields::{Name, Value, is_name};
-use tw_http::{Known, hop};
+use tw_http::{HeaderName, hop};
 use tw_request::request::Request;
 use tw_script::ByteBuf;
 
@@ -21,13 +21,13 @@ pub(crate) fn set(r: &mut Request, name: &[u8], values: &[ByteBuf]) -> SetField 
     }
     let last = values.last().filter(|value| !value.is_empty());
     let response = &mut r.response;
-    match Known::find(name) {
-        Some(Known::ContentType) => {
+    match HeaderName::find(name) {
+        Some(HeaderName::ContentType) => {
             response.content_type = last.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value));
             response.charset = Bytes::new();
         }
-        Some(Known::ContentLength) => {
-            response.fields.remove_known(Known::ContentLength);
+        Some(HeaderName::ContentLength) => {
+            response.fields.remove_known(HeaderName::ContentLength);
             response.content_length = match last {
                 None => None,
                 Some(value) => match str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
@@ -36,11 +36,11 @@ pub(crate) fn set(r: &mut Request, name: &[u8], values: &[ByteBuf]) -> SetField 
                 },
             };
         }
-        Some(Known::Location) => {
-            response.fields.remove_known(Known::Location);
+        Some(HeaderName::Location) => {
+            response.fields.remove_known(HeaderName::Location);
             response.location = last.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value));
         }
-        Some(Known::LastModified) => {
+        Some(HeaderName::LastModified) => {
             response.last_modified = None;
             replace(r, name, last.into_iter());
         }

@@ -1,6 +1,6 @@
 //! Parts of a request that a script call brings along.
 
-use tw_http::{Known, date};
+use tw_http::{HeaderName, date};
 use tw_request::request::{Request, RequestOrigin};
 use tw_script::{ByteBuf, Field, HttpSnapshot, ResponseHead, Snapshot};
 
@@ -38,11 +38,11 @@ pub(crate) fn response_head(r: &Request, status: u16) -> ResponseHead {
         }
         fields.push(Field::new("Content-Type", value));
     }
-    let writes = |line: Known| !response.fields.has(line);
-    if let Some(length) = response.content_length.filter(|_| writes(Known::ContentLength)) {
+    let writes = |line: HeaderName| !response.fields.has(line);
+    if let Some(length) = response.content_length.filter(|_| writes(HeaderName::ContentLength)) {
         fields.push(Field::new("Content-Length", length.to_string()));
     }
-    if let Some(seconds) = response.last_modified.filter(|_| writes(Known::LastModified)) {
+    if let Some(seconds) = response.last_modified.filter(|_| writes(HeaderName::LastModified)) {
         fields.push(Field::new("Last-Modified", date::format(seconds)));
     }
     if !response.location.is_empty() {

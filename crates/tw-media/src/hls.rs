@@ -25,7 +25,7 @@ use tw_base::Limit;
 use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_disk::FileKind;
-use tw_http::{Known, Method, target};
+use tw_http::{HeaderName, Method, target};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
 use tw_request::body::Body;
@@ -228,7 +228,7 @@ impl Hls {
         file_response::describe(r, &file, body.len().unwrap_or_default());
         if form == Form::Segment {
             // The entity tag is that of the file, not of the segment.
-            r.response.fields.remove_known(Known::ETag);
+            r.response.fields.remove_known(HeaderName::ETag);
         }
         r.state.ranges = Ranges::Refused;
         Outcome::Respond(body)

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_log::Level;
 use tw_request::plan::Outcome;
 use tw_request::request::Request;
@@ -11,8 +11,8 @@ use tw_request::request::Request;
 /// Field of a request with credentials: those for this server, or for the tunnel that it is asked to open.
 pub fn credentials(r: &Request) -> Option<&[u8]> {
     r.head.field_known(match r.method() {
-        Method::Connect => Known::ProxyAuthorization,
-        _ => Known::Authorization,
+        Method::Connect => HeaderName::ProxyAuthorization,
+        _ => HeaderName::Authorization,
     })
 }
 
@@ -31,6 +31,6 @@ pub fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
 /// There is too much to do; the client may try again.
 pub fn try_later(r: &mut Request, why: fmt::Arguments<'_>) -> Outcome {
     r.log(Level::Error, why);
-    r.response.fields.set(Known::RetryAfter, "1");
+    r.response.fields.set(HeaderName::RetryAfter, "1");
     Outcome::Status(503)
 }

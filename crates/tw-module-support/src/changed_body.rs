@@ -4,20 +4,20 @@ use std::io;
 use std::task::Context;
 
 use bytes::Bytes;
-use tw_http::{Known, ResponseHead};
+use tw_http::{HeaderName, ResponseHead};
 use tw_request::body::{Body, Pull};
 use tw_request::plan::LocalFuture;
 use tw_request::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
 pub fn remove_length(r: &mut Request) {
-    r.response.fields.remove_known(Known::ContentLength);
+    r.response.fields.remove_known(HeaderName::ContentLength);
 }
 
 /// Refuses ranges of the response.
 pub fn refuse_ranges(r: &mut Request) {
     r.state.ranges = Ranges::Refused;
-    r.response.fields.remove_known(Known::AcceptRanges);
+    r.response.fields.remove_known(HeaderName::AcceptRanges);
 }
 
 /// Treatment of `Last-Modified` and `ETag` (`ssi_last_modified`, `sub_filter_last_modified`).
@@ -41,8 +41,8 @@ impl Validators {
             Self::Keep => head.weaken_etag(),
             Self::Remove => {
                 head.last_modified = None;
-                head.fields.remove_known(Known::LastModified);
-                head.fields.remove_known(Known::ETag);
+                head.fields.remove_known(HeaderName::LastModified);
+                head.fields.remove_known(HeaderName::ETag);
             }
         }
     }

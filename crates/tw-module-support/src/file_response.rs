@@ -91,7 +91,7 @@ pub fn refuse(r: &mut Request, path: &CStr, error: &DiskError) -> Outcome {
         None => (503, Level::Error),
     };
     if status == 503 {
-        r.response.fields.set(tw_http::Known::RetryAfter, "1");
+        r.response.fields.set(tw_http::HeaderName::RetryAfter, "1");
     }
     if status != 404 || r.plan().core.log_not_found {
         r.log(level, format_args!("{}", error.on(path)));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tw_connect::AttemptPeer;
 use tw_disk::DiskWait;
-use tw_http::{Framing, Known};
+use tw_http::{Framing, HeaderName};
 use tw_request::request::Request;
 use tw_request::request::trace::{LookupSpan, ParentSpan, RequestTrace, random_span_id};
 use tw_request::upstream_state::{Attempt, UpstreamUrl};
@@ -227,7 +227,7 @@ impl RequestSpans<'_> {
                 version.strip_suffix(b".0").filter(|v| *v != b"1").unwrap_or(version),
             );
         }
-        if let Some(agent) = r.head.field_known(Known::UserAgent) {
+        if let Some(agent) = r.head.field_known(HeaderName::UserAgent) {
             attributes.text("http.user_agent", agent);
             attributes.text("user_agent.original", agent);
         }

@@ -1,7 +1,7 @@
 //! Content codings accepted by a client, as nginx reads `Accept-Encoding`.
 
 use tw_core::regex::Match;
-use tw_http::{Fields, Known, date};
+use tw_http::{Fields, HeaderName, date};
 
 use crate::user_agent;
 use tw_request::config::location::{
@@ -14,7 +14,7 @@ use tw_request::request::Request;
 /// Does not allocate.
 pub fn is_accepted(r: &Request, coding: &[u8]) -> bool {
     !r.is_subrequest()
-        && r.head.field_known(Known::AcceptEncoding).is_some_and(|value| accepts(value, coding))
+        && r.head.field_known(HeaderName::AcceptEncoding).is_some_and(|value| accepts(value, coding))
 }
 
 /// Returns true if the response in `r.response` may be compressed with gzip: the client accepts it, and neither `gzip_http_version`
@@ -24,11 +24,11 @@ pub fn is_gzip_allowed(r: &Request) -> bool {
     if !is_accepted(r, b"gzip") || r.head.version() < rules.http_version {
         return false;
     }
-    let agent = r.head.field_known(Known::UserAgent);
+    let agent = r.head.field_known(HeaderName::UserAgent);
     if rules.disable_msie6 && agent.is_some_and(user_agent::is_old_msie) {
         return false;
     }
-    if r.head.has(Known::Via) && !is_proxied_allowed(r, rules.proxied) {
+    if r.head.has(HeaderName::Via) && !is_proxied_allowed(r, rules.proxied) {
         return false;
     }
     // A pattern whose search gives up counts as a match, so in case of doubt the response is not compressed.
@@ -41,25 +41,25 @@ fn is_proxied_allowed(r: &Request, rules: u32) -> bool {
     if has(PROXIED_OFF) {
         return false;
     }
-    if has(PROXIED_ANY) || has(PROXIED_AUTH) && r.head.has(Known::Authorization) {
+    if has(PROXIED_ANY) || has(PROXIED_AUTH) && r.head.has(HeaderName::Authorization) {
         return true;
     }
     let fields = &r.response.fields;
-    if let Some(expires) = fields.get_known(Known::Expires) {
-        let now = match fields.get_known(Known::Date) {
+    if let Some(expires) = fields.get_known(HeaderName::Expires) {
+        let now = match fields.get_known(HeaderName::Date) {
             Some(value) => date::parse(value),
             None => Some(tw_rt::clock::unix().secs),
         };
         let is_past = matches!((date::parse(expires), now), (Some(expires), Some(now)) if expires < now);
         return has(PROXIED_EXPIRED) && is_past;
     }
-    if fields.has(Known::CacheControl) {
+    if fields.has(HeaderName::CacheControl) {
         return has(PROXIED_NO_CACHE) && has_directive(fields, b"no-cache")
             || has(PROXIED_NO_STORE) && has_directive(fields, b"no-store")
             || has(PROXIED_PRIVATE) && has_directive(fields, b"private");
     }
-    let modified = r.response.last_modified.is_some() || fields.has(Known::LastModified);
-    !(has(PROXIED_NO_LAST_MODIFIED) && modified || has(PROXIED_NO_ETAG) && fields.has(Known::ETag))
+    let modified = r.response.last_modified.is_some() || fields.has(HeaderName::LastModified);
+    !(has(PROXIED_NO_LAST_MODIFIED) && modified || has(PROXIED_NO_ETAG) && fields.has(HeaderName::ETag))
 }
 
 /// Returns true if `Cache-Control` has this directive, without a value.

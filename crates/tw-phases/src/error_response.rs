@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tw_http::escape::Escape;
-use tw_http::{Known, Method, Version, status_page};
+use tw_http::{HeaderName, Method, Version, status_page};
 
 use crate::user_agent;
 use tw_request::body::Body;
@@ -46,7 +46,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Err
     r.response.content_type = Bytes::new();
     r.response.charset = Bytes::new();
     // The error page replaces the response found, so the encoding of that response does not apply to it.
-    r.response.fields.remove_known(Known::ContentEncoding);
+    r.response.fields.remove_known(HeaderName::ContentEncoding);
     if r.state.error_pages == ErrorPages::Allowed {
         let core = generation.plan(r.route.plan).core.clone();
         if !core.recursive_error_pages && !core.error_pages.is_empty() {
@@ -76,7 +76,7 @@ fn refresh(r: &mut Request) -> Body {
 }
 
 fn user_agent(r: &Request) -> &[u8] {
-    r.head.field_known(Known::UserAgent).unwrap_or_default()
+    r.head.field_known(HeaderName::UserAgent).unwrap_or_default()
 }
 
 /// The built-in page of `status`, or nothing for a status without one.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::target::{self, AboveRoot};
-use tw_http::{Known, Method, date};
+use tw_http::{HeaderName, Method, date};
 use tw_log::{Level, Text};
 
 use super::hop_fields::HopFields;
@@ -55,7 +55,9 @@ impl RewriteFields for KeepFields {
 
 /// Replaces the upstream response by an internal redirect (`X-Accel-Redirect`), if it asks for one.
 pub fn accel_redirect(r: &mut Request, rules: &ForwardRules) -> Option<Outcome> {
-    if rules.ignored.has(IgnoredHeaders::REDIRECT) || !r.upstream.answer.fields.has(Known::XAccelRedirect) {
+    if rules.ignored.has(IgnoredHeaders::REDIRECT)
+        || !r.upstream.answer.fields.has(HeaderName::XAccelRedirect)
+    {
         return None;
     }
     let to = r.upstream.answer.fields.share(b"X-Accel-Redirect")?;
@@ -65,7 +67,7 @@ pub fn accel_redirect(r: &mut Request, rules: &ForwardRules) -> Option<Outcome> 
 /// Replaces the upstream response by `error_page`, after [`is_intercepted`].
 pub fn intercepted(r: &mut Request, status: u16) -> Outcome {
     if status == 401 {
-        copy_all(r, Known::WwwAuthenticate);
+        copy_all(r, HeaderName::WwwAuthenticate);
     }
     Outcome::Status(status)
 }
@@ -99,16 +101,16 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
     let hop = HopFields::of(&fields, status);
     for (index, (name, known_name, value)) in fields.iter_known().enumerate() {
         match known_name {
-            Some(Known::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
+            Some(HeaderName::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
                     buffering = Some(false);
                 } else if value.eq_ignore_ascii_case(b"yes") {
                     buffering = Some(true);
                 }
             }
-            Some(Known::XAccelLimitRate) => limit_client(r, rules, value),
+            Some(HeaderName::XAccelLimitRate) => limit_client(r, rules, value),
             // DIFF(nginx): the configuration need not know the charset.
-            Some(Known::XAccelCharset) if !rules.ignored.has(IgnoredHeaders::CHARSET) => {
+            Some(HeaderName::XAccelCharset) if !rules.ignored.has(IgnoredHeaders::CHARSET) => {
                 r.upstream.charset = Some(Bytes::copy_from_slice(value));
             }
             _ => {}
@@ -119,24 +121,24 @@ pub fn forward_head(r: &mut Request, rules: &ForwardRules, rewrite: &dyn Rewrite
         match known_name {
             // The type is kept as written, with its parameters, because a filter that changes one of them expects it
             // there.
-            Some(Known::ContentType) => {
+            Some(HeaderName::ContentType) => {
                 (r.response.content_type, r.response.charset) = (Bytes::copy_from_slice(value), Bytes::new());
             }
-            Some(Known::AcceptRanges) if rules.force_ranges => {}
+            Some(HeaderName::AcceptRanges) if rules.force_ranges => {}
             // A rewritten one points to this server and is sent as its own ones are.
-            Some(Known::Location) => match rewrite.location(r, value, false) {
+            Some(HeaderName::Location) => match rewrite.location(r, value, false) {
                 Some(location) => r.response.location = location.into(),
                 None => r.response.fields.append_from(&fields, index),
             },
-            Some(Known::Refresh) => match rewrite.location(r, value, true) {
+            Some(HeaderName::Refresh) => match rewrite.location(r, value, true) {
                 Some(value) => append(r, name, known_name, value),
                 None => r.response.fields.append_from(&fields, index),
             },
-            Some(Known::SetCookie) => match rewrite.cookie(r, value) {
+            Some(HeaderName::SetCookie) => match rewrite.cookie(r, value) {
                 Some(value) => append(r, name, known_name, value),
                 None => r.response.fields.append_from(&fields, index),
             },
-            Some(Known::LastModified) => {
+            Some(HeaderName::LastModified) => {
                 r.response.last_modified = date::parse(value);
                 r.response.fields.append_from(&fields, index);
             }
@@ -164,20 +166,22 @@ fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
 }
 
 /// Appends a field with another value than the upstream server has sent.
-fn append(r: &mut Request, name: &[u8], known_name: Option<Known>, value: Vec<u8>) {
+fn append(r: &mut Request, name: &[u8], known_name: Option<HeaderName>, value: Vec<u8>) {
     r.response.fields.append(Name::CopyKnown(name, known_name), Value::Shared(value.into()));
 }
 
 /// Redirects internally to `to`; some fields of the upstream response are kept.
 fn redirect(r: &mut Request, rules: &ForwardRules, to: &Bytes) -> Outcome {
-    if let Some(rate) = r.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
+    if let Some(rate) = r.upstream.answer.fields.share(HeaderName::XAccelLimitRate.as_str().as_bytes()) {
         limit_client(r, rules, &rate);
     }
-    for name in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
+    for name in
+        [HeaderName::SetCookie, HeaderName::CacheControl, HeaderName::Expires, HeaderName::AcceptRanges]
+    {
         copy_all(r, name);
     }
     copy_named(r, b"Content-Disposition");
-    if let Some(kind) = r.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
+    if let Some(kind) = r.upstream.answer.fields.share(HeaderName::ContentType.as_str().as_bytes()) {
         (r.response.content_type, r.response.charset) = (kind, Bytes::new());
     }
     if to.first() == Some(&b'@') {
@@ -199,7 +203,7 @@ fn unsafe_uri(r: &Request, uri: &[u8]) -> Outcome {
     Outcome::Status(404)
 }
 
-fn copy_all(r: &mut Request, name: Known) {
+fn copy_all(r: &mut Request, name: HeaderName) {
     copy_named(r, name.as_str().as_bytes());
 }
 

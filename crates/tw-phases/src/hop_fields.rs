@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use tw_http::fields::Fields;
-use tw_http::{Known, hop};
+use tw_http::{HeaderName, hop};
 
 // DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
 /// Hop-by-hop fields of an upstream response: those about the connection to the upstream server (RFC 9110 section 7.6.1), and
@@ -26,11 +26,11 @@ impl<'a> HopFields<'a> {
     fn naming_lines(&self) -> &[&'a [u8]] {
         let is_usual =
             |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let names_others = |(_, name, line): (_, Option<Known>, &'a [u8])| {
-            (name == Some(Known::Connection) && !is_usual(line)).then_some(line)
+        let names_others = |(_, name, line): (_, Option<HeaderName>, &'a [u8])| {
+            (name == Some(HeaderName::Connection) && !is_usual(line)).then_some(line)
         };
         self.connection.get_or_init(|| {
-            if self.fields.has(Known::Connection) {
+            if self.fields.has(HeaderName::Connection) {
                 self.fields.iter_known().filter_map(names_others).collect()
             } else {
                 Vec::new()
@@ -39,11 +39,11 @@ impl<'a> HopFields<'a> {
     }
 
     /// Returns true if this field is not passed on.
-    pub fn has(&self, name: &[u8], known_name: Option<Known>) -> bool {
+    pub fn has(&self, name: &[u8], known_name: Option<HeaderName>) -> bool {
         match known_name {
             // DIFF(nginx): `Trailer` comes back if trailers are passed on.
-            Some(Known::ContentLength | Known::Trailer) => true,
-            Some(Known::Upgrade) => !self.switches,
+            Some(HeaderName::ContentLength | HeaderName::Trailer) => true,
+            Some(HeaderName::Upgrade) => !self.switches,
             Some(known_name) => hop::is_hop_by_hop(known_name),
             None => {
                 let lines = self.naming_lines();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tw_http::condition::{self, ConditionOutcome, Conditions, Precedence, Validators, if_range_holds};
 use tw_http::fields::{Name, Value};
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
-use tw_http::{Known, LocationBase};
+use tw_http::{HeaderName, LocationBase};
 
 use tw_request::body::Body;
 use tw_request::config::location::IfModifiedSince;
@@ -32,10 +32,10 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     {
         return Ok(body);
     }
-    let conditional = r.head.has(Known::IfModifiedSince)
-        || r.head.has(Known::IfNoneMatch)
-        || r.head.has(Known::IfMatch)
-        || r.head.has(Known::IfUnmodifiedSince);
+    let conditional = r.head.has(HeaderName::IfModifiedSince)
+        || r.head.has(HeaderName::IfNoneMatch)
+        || r.head.has(HeaderName::IfMatch)
+        || r.head.has(HeaderName::IfUnmodifiedSince);
     if conditional {
         match preconditions(r) {
             ConditionOutcome::Proceed => {}
@@ -82,13 +82,13 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
         return Ok(body);
     }
     let Some(length) = body.len() else { return Ok(body) };
-    let range = r.head.field_known(Known::Range);
-    let if_range = r.head.field_known(Known::IfRange);
+    let range = r.head.field_known(HeaderName::Range);
+    let if_range = r.head.field_known(HeaderName::IfRange);
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let value = value.to_vec();
     // A `Content-Range` of the upstream server is about another range.
-    r.response.fields.remove_known(Known::ContentRange);
+    r.response.fields.remove_known(HeaderName::ContentRange);
     let max = match r.plan().core.max_ranges {
         _ if r.state.ranges == Ranges::One => MaxRanges::At(1),
         u64::MAX => MaxRanges::Unlimited,
@@ -102,7 +102,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             let Some(part) = body.part(only.start, only.len()) else { return Ok(body) };
             let mut field = Vec::new();
             range::push_content_range(only, length, &mut field);
-            r.response.fields.append(Known::ContentRange, Bytes::from(field));
+            r.response.fields.append(HeaderName::ContentRange, Bytes::from(field));
             r.response.set_status(206);
             Ok(part)
         }
@@ -138,7 +138,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
 
 /// Adds `Accept-Ranges: bytes` to a complete response.
 fn whole(r: &mut Request, body: Body) -> Body {
-    r.response.fields.append(Known::AcceptRanges, "bytes");
+    r.response.fields.append(HeaderName::AcceptRanges, "bytes");
     body
 }
 
@@ -160,7 +160,7 @@ pub(super) fn remove_description(r: &mut Request) {
 
 /// Returns `true` for a field that describes stored content: a validator, or its lifetime in caches.
 pub fn is_of_stored_content(name: &[u8]) -> bool {
-    matches!(Known::find(name), Some(Known::Expires | Known::ETag | Known::LastModified))
+    matches!(HeaderName::find(name), Some(HeaderName::Expires | HeaderName::ETag | HeaderName::LastModified))
         || ends_with(name, b"Cache-Control")
         // Some fields are for certain caches only, as `CDN-Cache-Control` (RFC 9213).
         || ends_with(name, b"Surrogate-Control")
@@ -187,7 +187,7 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     add_retry_after(r);
     match tunnel {
         Some(tunnel) => {
-            r.response.fields.remove_known(Known::ContentEncoding);
+            r.response.fields.remove_known(HeaderName::ContentEncoding);
             (r.response.content_length, r.response.trailers) = (None, None);
             tunnel
         }
@@ -199,8 +199,8 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
 fn add_retry_after(r: &mut Request) {
     let Some(seconds) = r.state.retry_after else { return };
     // An error page may have made another response of it.
-    if matches!(r.response.status, 429 | 503) && !r.response.fields.has(Known::RetryAfter) {
-        r.response.fields.set(Known::RetryAfter, Bytes::from(seconds.to_string()));
+    if matches!(r.response.status, 429 | 503) && !r.response.fields.has(HeaderName::RetryAfter) {
+        r.response.fields.set(HeaderName::RetryAfter, Bytes::from(seconds.to_string()));
     }
 }
 

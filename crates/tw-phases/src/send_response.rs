@@ -1,7 +1,7 @@
 //! Sending of a response: filters, range, framing, then head and body through the wire.
 
 use bytes::Bytes;
-use tw_http::{Known, range};
+use tw_http::{HeaderName, range};
 
 use super::prepare_response::{self, NotSatisfiable};
 use crate::phases;
@@ -85,7 +85,7 @@ async fn filter_whole_bodies(r: &mut Request, mut body: Body) -> Body {
 async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     let mut field = Vec::new();
     range::push_unsatisfied_range(length, &mut field);
-    r.response.fields.set(Known::ContentRange, Bytes::from(field));
+    r.response.fields.set(HeaderName::ContentRange, Bytes::from(field));
     prepare_response::remove_description(r);
     let body = phases::replace_response(r, 416).await;
     r.state.ranges = Ranges::NotSatisfiable;

@@ -1,6 +1,6 @@
 //! Browsers that are not to be trusted with some things (`keepalive_disable`, `gzip_disable`), by `User-Agent`.
 
-use tw_http::Known;
+use tw_http::HeaderName;
 
 use tw_request::config::location::{DISABLE_MSIE6, DISABLE_SAFARI};
 use tw_request::request::Request;
@@ -9,7 +9,7 @@ use tw_request::request::Request;
 pub fn keepalive_is_disabled(r: &Request) -> bool {
     let disable = r.plan().core.keepalive.disable;
     let posts = r.head.method() == tw_http::Method::Post;
-    let agent = || r.head.field_known(Known::UserAgent).unwrap_or_default();
+    let agent = || r.head.field_known(HeaderName::UserAgent).unwrap_or_default();
     (disable & DISABLE_MSIE6 != 0 && posts && is_old_msie(agent()))
         || (disable & DISABLE_SAFARI != 0 && is_mac_safari(agent()))
 }

@@ -2,7 +2,7 @@
 
 use tw_connect::reading::READ_SIZE;
 use tw_http::fields::{Name, Value};
-use tw_http::{Known, Method, Version, hop};
+use tw_http::{HeaderName, Method, Version, hop};
 use tw_log::Level;
 
 use super::codec::Codec;
@@ -153,7 +153,7 @@ fn announce_trailers(r: &mut Request, hidden: &HeaderNames) {
         return;
     }
     for (name, known_name, value) in r.upstream.answer.fields.iter_known() {
-        if known_name == Some(Known::Trailer) && !hidden.has(name, known_name) {
+        if known_name == Some(HeaderName::Trailer) && !hidden.has(name, known_name) {
             r.response.fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }
     }

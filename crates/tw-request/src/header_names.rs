@@ -1,6 +1,6 @@
 //! Sets of field names: `HeaderNames` holds any names, `IgnoredHeaders` the ones of `proxy_ignore_headers`.
 
-use tw_http::Known;
+use tw_http::HeaderName;
 
 /// Set of field names: one bit for each known name, a list for the others.
 #[derive(Clone, Debug, Default)]
@@ -13,14 +13,14 @@ pub struct HeaderNames {
 impl HeaderNames {
     /// Adds a name, in any case.
     pub fn add(&mut self, name: &[u8]) {
-        match Known::find(name) {
+        match HeaderName::find(name) {
             Some(known_name) => self.known_bits |= known_name.bit(),
             None => self.others.push(name.to_ascii_lowercase().into()),
         }
     }
 
-    /// Returns true if the set has `name`, in any case; `known_name` is the result of [`Known::find`] for it.
-    pub fn has(&self, name: &[u8], known_name: Option<Known>) -> bool {
+    /// Returns true if the set has `name`, in any case; `known_name` is the result of [`HeaderName::find`] for it.
+    pub fn has(&self, name: &[u8], known_name: Option<HeaderName>) -> bool {
         match known_name {
             Some(known_name) => self.known_bits & known_name.bit() != 0,
             None => self.others.iter().any(|other| other.eq_ignore_ascii_case(name)),
@@ -94,7 +94,7 @@ mod tests {
         for (name, expected) in
             [("date", true), ("DATE", true), ("x-pad", true), ("X-Pads", false), ("Server", false)]
         {
-            assert_eq!(names.has(name.as_bytes(), Known::find(name.as_bytes())), expected, "{name}");
+            assert_eq!(names.has(name.as_bytes(), HeaderName::find(name.as_bytes())), expected, "{name}");
         }
     }
 }

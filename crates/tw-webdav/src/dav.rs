@@ -22,7 +22,7 @@ use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError, Errno, FileKind, FileMeta, JobClass, JobSource, Op};
 use tw_http::escape::Escape;
-use tw_http::{Framing, Known, Method};
+use tw_http::{Framing, HeaderName, Method};
 use tw_log::{Level, Text};
 use tw_request::config::location::{Location, Symlinks};
 use tw_request::config::permissions;
@@ -391,7 +391,7 @@ fn escaped(uri: &[u8]) -> Bytes {
 pub(crate) fn fail(r: &mut Request, error: &DiskError, path: &CStr, absent: u16) -> u16 {
     let (status, level) = status_of(error, absent);
     if status == 503 {
-        r.response.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(HeaderName::RetryAfter, "1");
     }
     r.log(level, format_args!("{}", error.on(path)));
     status
@@ -423,7 +423,7 @@ fn status_of_place(error: &DiskError) -> (u16, Level) {
 fn fail_rename(r: &mut Request, error: &DiskError, from: &CStr, to: &CStr) -> u16 {
     let (status, level) = status_of_place(error);
     if status == 503 {
-        r.response.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(HeaderName::RetryAfter, "1");
     }
     let from = Text(from.to_bytes());
     let to = Text(to.to_bytes());

@@ -25,7 +25,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, recor
 use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_module_support::small_body::{self, SmallBodyError};
 use tw_request::body::Body;
 use tw_request::config::location::Location;
@@ -186,7 +186,7 @@ impl DavExt {
         let dav = r.plan().parts.get::<Dav>();
         let all: Vec<String> = files.chain(dav.iter().flat_map(|dav| dav.methods())).chain(own).collect();
         r.response.fields.set("DAV", if self.locks.is_some() { "1, 2" } else { "1" });
-        r.response.fields.set(Known::Allow, Bytes::from(all.join(", ")));
+        r.response.fields.set(HeaderName::Allow, Bytes::from(all.join(", ")));
         r.response.status = 200;
         Outcome::Respond(Body::Bytes(Bytes::new()))
     }

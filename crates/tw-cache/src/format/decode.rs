@@ -1,7 +1,7 @@
 //! Decoding of an entry's file header, and the errors it finds.
 
 use bytes::Bytes;
-use tw_http::{Fields, Known, Name};
+use tw_http::{Fields, HeaderName, Name};
 
 use super::encode::{checksum, state_checksum};
 use super::layout::*;
@@ -205,7 +205,7 @@ impl Texts {
                 return Err(FormatError::Field);
             }
             // A name in its usual case needs no memory.
-            match Known::find(&name).filter(|known_name| known_name.as_str().as_bytes() == name) {
+            match HeaderName::find(&name).filter(|known_name| known_name.as_str().as_bytes() == name) {
                 Some(known_name) => fields.append(known_name, value),
                 None => fields.append(Name::Shared(name), value),
             }

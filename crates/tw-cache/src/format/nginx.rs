@@ -19,7 +19,7 @@
 //! | | | the body, without chunks |
 
 use bytes::Bytes;
-use tw_http::{Fields, Known, Name, OriginHead, OriginLimits, Progress, date};
+use tw_http::{Fields, HeaderName, Name, OriginHead, OriginLimits, Progress, date};
 
 use super::layout::{is_field, is_status};
 use super::{FormatError, Meta, Tags, WrittenBy};
@@ -86,7 +86,7 @@ pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, FormatError> {
             initial_age_s: 0,
             duties: Duties::NONE,
         },
-        date: fields.get_known(Known::Date).and_then(date::parse),
+        date: fields.get_known(HeaderName::Date).and_then(date::parse),
         last_modified: time(32),
         etag,
         status,

@@ -1,6 +1,6 @@
 //! Fields that are not stored with a response (RFC 9111 section 3.1).
 
-use tw_http::{Fields, Known, hop};
+use tw_http::{Fields, HeaderName, hop};
 
 use super::rfc9111::ResponseDirectives;
 use super::{IgnoredFields, Rules, Ruleset};
@@ -30,16 +30,16 @@ pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: IgnoredFields) {
 }
 
 /// Returns `true` for a hop-by-hop field, which is not forwarded; `connection` has the lines of `Connection`, and `known_name` is the
-/// result of [`Known::find`] for the name.
+/// result of [`HeaderName::find`] for the name.
 pub(super) fn belongs_to_hop<'a>(
     name: &[u8],
-    known_name: Option<Known>,
+    known_name: Option<HeaderName>,
     connection: impl IntoIterator<Item = &'a [u8]>,
     also_proxies: bool,
 ) -> bool {
     known_name.is_some_and(hop::is_hop_by_hop)
         || also_proxies
-            && (known_name == Some(Known::ProxyAuthorization)
+            && (known_name == Some(HeaderName::ProxyAuthorization)
                 || OF_PROXIES.iter().any(|one| one.eq_ignore_ascii_case(name)))
         || hop::is_named(connection, name)
 }

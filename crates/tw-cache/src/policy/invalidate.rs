@@ -1,6 +1,6 @@
 //! Stored responses that an unsafe request invalidates (RFC 9111 section 4.4).
 
-use tw_http::{Fields, Known, Method};
+use tw_http::{Fields, HeaderName, Method};
 
 use super::{Rules, Ruleset};
 
@@ -53,7 +53,7 @@ pub fn invalidated(
     }
     let target = without_fragment(target);
     see(target);
-    let location = fields.get_known(Known::Location);
+    let location = fields.get_known(HeaderName::Location);
     for reference in [location, fields.get(b"Content-Location")].into_iter().flatten() {
         if let Some(path) = resolve(reference, site, target)
             && path != target
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn only_unsafe_methods_invalidate() {
         let mut fields = Fields::new();
-        fields.append(Known::Location, "http://example.com/new");
+        fields.append(HeaderName::Location, "http://example.com/new");
         fields.append("Content-Location", "list#1");
         let paths = |method, status, rules: &Rules| {
             let mut all = Vec::new();

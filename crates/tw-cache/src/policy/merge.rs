@@ -1,6 +1,6 @@
 //! Update of a stored response by a 304 (RFC 9111 sections 3.2 and 4.3.4).
 
-use tw_http::{Fields, Known, Name};
+use tw_http::{Fields, HeaderName, Name};
 
 use super::exclusion::belongs_to_hop;
 use super::rfc9111::{self, ResponseDirectives};
@@ -10,7 +10,7 @@ use super::{Lifetime, NoStoreReason, Request, Response, Rules, Ruleset, StoreSet
 /// section 4.3.4). A 304 with another strong tag is not; by nginx's rules it is.
 #[must_use]
 pub fn is_about(etag: &[u8], update: &Fields, rules: &Rules) -> bool {
-    let new_etag = update.get_known(Known::ETag).filter(|new_etag| new_etag.starts_with(b"\""));
+    let new_etag = update.get_known(HeaderName::ETag).filter(|new_etag| new_etag.starts_with(b"\""));
     rules.reading == Ruleset::Nginx || new_etag.is_none_or(|new_etag| new_etag == etag)
 }
 
@@ -24,12 +24,17 @@ pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
     if rules.reading == Ruleset::Nginx {
         return;
     }
-    stored.remove_known(Known::Age);
-    stored.remove_known(Known::Date);
-    let is_update = |name: &[u8], known_name: Option<Known>| {
+    stored.remove_known(HeaderName::Age);
+    stored.remove_known(HeaderName::Date);
+    let is_update = |name: &[u8], known_name: Option<HeaderName>| {
         let of_content = matches!(
             known_name,
-            Some(Known::ContentLength | Known::ContentEncoding | Known::ContentRange | Known::SetCookie)
+            Some(
+                HeaderName::ContentLength
+                    | HeaderName::ContentEncoding
+                    | HeaderName::ContentRange
+                    | HeaderName::SetCookie
+            )
         );
         !of_content && !belongs_to_hop(name, known_name, update.get_all(b"Connection"), true)
     };

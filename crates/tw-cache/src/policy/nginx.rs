@@ -18,7 +18,7 @@
 //! them, also inside other words and quotes: `no-cache="Set-Cookie"` refuses. What the request says does not matter,
 //! `Authorization` included.
 
-use tw_http::{Fields, Known, date, num};
+use tw_http::{Fields, HeaderName, date, num};
 
 use super::vary::{self, NGINX_VARY_MAX};
 use super::{
@@ -86,7 +86,8 @@ impl State {
         if !ignored.has(IgnoredFields::CACHE_CONTROL) {
             targeted = rules.targeted.iter().find_map(|name| Some((name, targeted::read(fields, name)?)));
         }
-        let control_fields = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
+        let control_fields =
+            [HeaderName::XAccelExpires, HeaderName::CacheControl, HeaderName::Expires, HeaderName::SetCookie];
         if targeted.is_none() && !control_fields.iter().any(|&known_name| fields.has(known_name)) {
             return;
         }
@@ -101,25 +102,25 @@ impl State {
                 }
                 continue;
             }
-            match Known::find(name) {
-                Some(Known::CacheControl | Known::Expires) if is_targeted => {}
+            match HeaderName::find(name) {
+                Some(HeaderName::CacheControl | HeaderName::Expires) if is_targeted => {}
                 // The second one of these counts for nothing.
-                Some(Known::XAccelExpires) if !self.has_accel => {
+                Some(HeaderName::XAccelExpires) if !self.has_accel => {
                     self.has_accel = true;
                     if !ignored.has(IgnoredFields::X_ACCEL_EXPIRES) {
                         self.accel_expires(value, now);
                     }
                 }
-                Some(Known::CacheControl) if !ignored.has(IgnoredFields::CACHE_CONTROL) => {
+                Some(HeaderName::CacheControl) if !ignored.has(IgnoredFields::CACHE_CONTROL) => {
                     self.cache_control(value, now);
                 }
-                Some(Known::Expires) if !self.has_expires => {
+                Some(HeaderName::Expires) if !self.has_expires => {
                     self.has_expires = true;
                     if !ignored.has(IgnoredFields::EXPIRES) {
                         self.expires(value, now);
                     }
                 }
-                Some(Known::SetCookie) if !ignored.has(IgnoredFields::SET_COOKIE) => {
+                Some(HeaderName::SetCookie) if !ignored.has(IgnoredFields::SET_COOKIE) => {
                     self.refuse(Some(NoStoreReason::SetCookie));
                 }
                 _ => {}

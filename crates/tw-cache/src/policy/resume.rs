@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tw_http::range::{ByteRange, ContentRange};
-use tw_http::{Fields, Known, date};
+use tw_http::{Fields, HeaderName, date};
 
 use super::validators::validators;
 
@@ -37,11 +37,11 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
         return None;
     }
     let found_validators = validators(status, fields);
-    if let Some(etag) = fields.get_known(Known::ETag) {
+    if let Some(etag) = fields.get_known(HeaderName::ETag) {
         found_validators.etag?;
         return etag.starts_with(b"\"").then(|| fields.share(b"ETag")).flatten();
     }
-    let date = fields.get_known(Known::Date).and_then(date::parse)?;
+    let date = fields.get_known(HeaderName::Date).and_then(date::parse)?;
     let is_strong = date >= found_validators.last_modified?.saturating_add(STRONG_AFTER);
     is_strong.then(|| fields.share(b"Last-Modified")).flatten()
 }
@@ -50,15 +50,15 @@ pub fn strong_validator(status: u16, fields: &Fields) -> Option<Bytes> {
 /// that range, or a 200, with the same validator and coding. `None` if it does not.
 #[must_use]
 pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fields) -> Option<Resumption> {
-    let is_same = |name: Known| before.get_known(name) == after.get_known(name);
-    let has_validator = before.has(Known::ETag) || before.has(Known::LastModified);
-    if !has_validator || !is_same(Known::ETag) || !is_same(Known::ContentEncoding) {
+    let is_same = |name: HeaderName| before.get_known(name) == after.get_known(name);
+    let has_validator = before.has(HeaderName::ETag) || before.has(HeaderName::LastModified);
+    if !has_validator || !is_same(HeaderName::ETag) || !is_same(HeaderName::ContentEncoding) {
         return None;
     }
     // With an entity tag a 206 need not repeat the rest (RFC 9110 section 15.3.7).
-    let last_modified = after.get_known(Known::LastModified);
-    let is_told = !before.has(Known::ETag) || last_modified.is_some();
-    if is_told && last_modified != before.get_known(Known::LastModified) {
+    let last_modified = after.get_known(HeaderName::LastModified);
+    let is_told = !before.has(HeaderName::ETag) || last_modified.is_some();
+    if is_told && last_modified != before.get_known(HeaderName::LastModified) {
         return None;
     }
     let length = |said: Option<u64>| match (missing.length, said) {
@@ -67,11 +67,11 @@ pub fn continues(before: &Fields, missing: MissingRange, status: u16, after: &Fi
     };
     match status {
         200 => {
-            let said = after.get_known(Known::ContentLength).and_then(tw_http::num::parse);
+            let said = after.get_known(HeaderName::ContentLength).and_then(tw_http::num::parse);
             Some(Resumption { begins_at: 0, length: length(said)? })
         }
         206 => {
-            let said = after.get_known(Known::ContentRange).and_then(ContentRange::parse)?;
+            let said = after.get_known(HeaderName::ContentRange).and_then(ContentRange::parse)?;
             let byte_range = ByteRange { start: missing.from, end: u64::MAX };
             let length = length(said.length)?;
             (said.is_all_of(byte_range) && missing.from < said.range.end)

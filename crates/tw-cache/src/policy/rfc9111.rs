@@ -1,7 +1,7 @@
 //! Interpretation of a response by RFC 9111 as a shared cache: storability (section 3), age (4.2.3) and freshness
 //! (4.2.1, 4.2.2).
 
-use tw_http::{Fields, Known, Method, date, hop};
+use tw_http::{Fields, HeaderName, Method, date, hop};
 
 use super::directive::delta;
 use super::{
@@ -28,7 +28,7 @@ impl<'a> ResponseDirectives<'a> {
             return Self { says, is_targeted: true };
         }
         let mut says = CacheControl::default();
-        if fields.has(Known::CacheControl) {
+        if fields.has(HeaderName::CacheControl) {
             says = CacheControl::of(fields.get_all(b"Cache-Control"));
         }
         Self { says, is_targeted: false }
@@ -127,7 +127,8 @@ pub(super) fn allows(
     // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. A cookie of one client
     // never reaches another one, unless the directives exclude it from the stored response, or the operator allows it.
     let is_left_out = says.no_cache.has(b"Set-Cookie") || says.private.has(b"Set-Cookie");
-    let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(IgnoredFields::SET_COOKIE);
+    let sets_cookie =
+        response.fields.has(HeaderName::SetCookie) && !terms.ignored.has(IgnoredFields::SET_COOKIE);
     if sets_cookie && !is_left_out {
         return Err(NoStoreReason::SetCookie);
     }
@@ -145,7 +146,7 @@ pub(super) fn lifetime(
     let says = &control.says;
     let fields = response.fields;
     // Section 4.2.3. A response without a valid `Date` gets the time of its arrival (RFC 9110 section 6.6.1).
-    let date = time(fields, Known::Date).unwrap_or(now);
+    let date = time(fields, HeaderName::Date).unwrap_or(now);
     let apparent_age = bounded(now.saturating_sub(date));
     let response_delay = bounded(now.saturating_sub(response.request_time));
     let initial_age = apparent_age.max(age(fields).saturating_add(response_delay)).min(DELTA_MAX);
@@ -204,16 +205,17 @@ fn freshness(
         return (Some(seconds), NoStoreReason::MaxAge);
     }
     let counts = !control.is_targeted && !terms.ignored.has(IgnoredFields::EXPIRES);
-    if counts && fields.has(Known::Expires) {
+    if counts && fields.has(HeaderName::Expires) {
         // Section 5.3: an invalid date is in the past.
-        let seconds = time(fields, Known::Expires).map_or(0, |expires| bounded(expires.saturating_sub(date)));
+        let seconds =
+            time(fields, HeaderName::Expires).map_or(0, |expires| bounded(expires.saturating_sub(date)));
         return (Some(seconds), NoStoreReason::Expired);
     }
     if let Some(seconds) = terms.valid_s {
         return ((seconds != 0).then_some(seconds), NoStoreReason::NoValidity);
     }
     let may_guess = is_default_cacheable(response.status) || control.says.has(Directives::PUBLIC);
-    let modified = time(fields, Known::LastModified).filter(|_| may_guess && rules.heuristic_max_s != 0);
+    let modified = time(fields, HeaderName::LastModified).filter(|_| may_guess && rules.heuristic_max_s != 0);
     let guess =
         modified.map(|modified| (bounded(date.saturating_sub(modified)) / 10).min(rules.heuristic_max_s));
     (guess.filter(|&seconds| seconds != 0), NoStoreReason::NoValidity)
@@ -225,13 +227,13 @@ fn bounded(seconds: i64) -> u32 {
 }
 
 /// Section 4.2: a time in another zone than GMT is none.
-fn time(fields: &Fields, name: Known) -> Option<i64> {
+fn time(fields: &Fields, name: HeaderName) -> Option<i64> {
     date::parse_gmt(fields.get_known(name)?)
 }
 
 /// Section 5.1: of several values the first counts, and one that is no number does not.
 fn age(fields: &Fields) -> u32 {
-    let value = fields.get_known(Known::Age).and_then(|value| hop::elements(value).next());
+    let value = fields.get_known(HeaderName::Age).and_then(|value| hop::elements(value).next());
     value.and_then(delta).unwrap_or(0)
 }
 

@@ -1,6 +1,6 @@
 //! Validators with which a stored response can be validated.
 
-use tw_http::{Fields, Known, Validators, date};
+use tw_http::{Fields, HeaderName, Validators, date};
 
 use crate::format::ETAG_MAX;
 
@@ -12,7 +12,7 @@ pub fn validators(status: u16, fields: &Fields) -> Validators<'_> {
         return Validators { etag: None, last_modified: None };
     }
     Validators {
-        etag: fields.get_known(Known::ETag).filter(|etag| !etag.is_empty() && etag.len() <= ETAG_MAX),
-        last_modified: fields.get_known(Known::LastModified).and_then(date::parse),
+        etag: fields.get_known(HeaderName::ETag).filter(|etag| !etag.is_empty() && etag.len() <= ETAG_MAX),
+        last_modified: fields.get_known(HeaderName::LastModified).and_then(date::parse),
     }
 }

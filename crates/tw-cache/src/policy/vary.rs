@@ -9,7 +9,7 @@
 //! and charsets, nor their case, nor a weight of 1; but an absent field differs from an empty one.
 
 use md5::{Digest, Md5};
-use tw_http::{Fields, Known, hop};
+use tw_http::{Fields, HeaderName, hop};
 
 use super::{IgnoredFields, NoStoreReason, Request, Rules, Ruleset};
 use crate::Key;
@@ -51,7 +51,7 @@ pub(super) fn max(rules: &Rules) -> usize {
 
 /// Checks that the `Vary` of a response can be stored.
 pub(super) fn check(fields: &Fields, max: usize) -> Result<(), NoStoreReason> {
-    if !fields.has(Known::Vary) {
+    if !fields.has(HeaderName::Vary) {
         return Ok(());
     }
     let mut size = 0;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tw_http::{Known, hop};
+use tw_http::{HeaderName, hop};
 use tw_http2::FieldWriter;
 
 use crate::failure::UpstreamFailure;
@@ -40,7 +40,7 @@ impl<'a> RequestText<'a> {
                 return Err(unsayable("value of a header"));
             }
             // DIFF(nginx): a host that was set is one like any other.
-            if known_name == Some(Known::Host) {
+            if known_name == Some(HeaderName::Host) {
                 authority = value;
             }
         }
@@ -71,22 +71,22 @@ fn unsayable(what: &str) -> UpstreamFailure {
 
 /// Names, values and what is known of the names in lines. Blanks around a value would make the request malformed (RFC 9113 section
 /// 8.2.1).
-fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<Known>)> {
+fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<HeaderName>)> {
     let lines = lines.split(|&byte| byte == b'\n').skip(1);
     let lines =
         lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)).take_while(|line| !line.is_empty());
     lines.filter_map(|line| {
         let (name, value) = line.split_at(line.iter().position(|&byte| byte == b':')?);
-        Some((name, value.get(1..).unwrap_or_default().trim_ascii(), Known::find(name)))
+        Some((name, value.get(1..).unwrap_or_default().trim_ascii(), HeaderName::find(name)))
     })
 }
 
 /// Returns true if a field is sent in HTTP/2: not one about the connection, nor `Host`, which becomes `:authority`.
-fn goes_on(name: Option<Known>, value: &[u8]) -> bool {
+fn goes_on(name: Option<HeaderName>, value: &[u8]) -> bool {
     match name {
-        Some(Known::Host) => false,
+        Some(HeaderName::Host) => false,
         // `TE: trailers` is the only connection-specific field that HTTP/2 allows (RFC 9113 section 8.2.2).
-        Some(Known::Te) => value.eq_ignore_ascii_case(b"trailers"),
+        Some(HeaderName::Te) => value.eq_ignore_ascii_case(b"trailers"),
         Some(name) => !hop::is_hop_by_hop(name),
         None => true,
     }

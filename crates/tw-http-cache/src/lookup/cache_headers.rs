@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
-use tw_http::Known;
+use tw_http::HeaderName;
 
 use crate::settings::CacheSettings;
 use tw_phases::forward_head::ForwardRules;
@@ -17,9 +17,9 @@ pub fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules: &Forw
     }
     if settings.is_rfc9111()
         && let Some(age) = report.age
-        && !rules.hidden.has(b"Age", Some(Known::Age))
+        && !rules.hidden.has(b"Age", Some(HeaderName::Age))
     {
-        r.response.fields.set(Known::Age, Bytes::from(age.to_string()));
+        r.response.fields.set(HeaderName::Age, Bytes::from(age.to_string()));
     }
     let Some(field) = &settings.status_field else { return };
     let report = &r.upstream.cache.report;

@@ -1,7 +1,7 @@
 //! Conditions and ranges of requests with a cache: those of the client, and those that the cache sends to the upstream server.
 
 use bytes::Bytes;
-use tw_http::Known;
+use tw_http::HeaderName;
 
 use super::forward::Lookup;
 use crate::fill::Continuation;
@@ -10,13 +10,13 @@ use tw_request::request::Request;
 
 /// Fields that make a request conditional or partial. A request whose response is to be stored goes to the upstream
 /// server without these.
-pub const CONDITIONAL: [Known; 6] = [
-    Known::IfModifiedSince,
-    Known::IfUnmodifiedSince,
-    Known::IfNoneMatch,
-    Known::IfMatch,
-    Known::Range,
-    Known::IfRange,
+pub const CONDITIONAL: [HeaderName; 6] = [
+    HeaderName::IfModifiedSince,
+    HeaderName::IfUnmodifiedSince,
+    HeaderName::IfNoneMatch,
+    HeaderName::IfMatch,
+    HeaderName::Range,
+    HeaderName::IfRange,
 ];
 
 /// Conditions of a cache's own request: validation of a stored response, or a range request for the rest of one. Empty values

@@ -2,7 +2,7 @@
 
 use tw_cache::Key;
 use tw_cache::policy::{self, NoStoreReason};
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 
 use crate::settings::CacheSettings;
 use crate::zone::Cache;
@@ -44,7 +44,7 @@ pub(crate) fn may_fetch_for_others(r: &Request, settings: &CacheSettings, cache:
 /// Returns true if the requested range begins behind `cache_max_range_offset`: then the whole response is not fetched.
 pub(crate) fn is_range_beyond_max(r: &Request, settings: &CacheSettings) -> bool {
     let Some(max) = settings.max_range_offset else { return false };
-    r.head.field_known(Known::Range).is_some_and(|range| begins_behind(range, max))
+    r.head.field_known(HeaderName::Range).is_some_and(|range| begins_behind(range, max))
 }
 
 /// Method of the forwarded request.

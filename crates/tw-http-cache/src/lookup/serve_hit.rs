@@ -1,6 +1,6 @@
 //! Cache hit to response: the stored head becomes the head of the response, the entry or the fill its body.
 
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 
 use super::cache_headers::set_cache_headers;
 use super::cached_response::CachedResponse;
@@ -41,7 +41,7 @@ pub fn serve_hit(
 /// Body of a response to HEAD: no bytes, of the length that the upstream server has announced.
 pub fn head_body(r: &Request) -> Body {
     let answer = &r.upstream.answer;
-    let field = answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
+    let field = answer.fields.get_known(HeaderName::ContentLength).and_then(tw_http::num::parse);
     Body::Pull(Box::new(AnnouncedLength(answer.content_length.max(field))))
 }
 
@@ -51,5 +51,5 @@ pub fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ranges: Ra
     r.state.conditions =
         if settings.is_rfc9111() { ConditionCheck::OpenByRfc9110 } else { ConditionCheck::Open };
     r.state.ranges = ranges;
-    r.response.fields.remove_known(Known::AcceptRanges);
+    r.response.fields.remove_known(HeaderName::AcceptRanges);
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tw_cache::policy::{self, ForwardReason, NoStoreReason, Reuse, ValidateReason, Window};
 use tw_cache::{EntryState, Key};
 use tw_disk::Account;
-use tw_http::Known;
+use tw_http::HeaderName;
 
 use super::background::{BackgroundFetch, UpdateStart, update_in_background};
 use super::cached_response::CachedResponse;
@@ -441,7 +441,7 @@ impl<'a> LookupRun<'a> {
         match self.joiner().follow(fill, timeout).await {
             FollowOutcome::Ready(ready) => self.serve(UpstreamCacheStatus::Hit, ready),
             // Others were refused a stored response for this field, and this request may be, too: they would wait for each other.
-            FollowOutcome::Again if settings.is_rfc9111() && self.r.head.has(Known::Authorization) => {
+            FollowOutcome::Again if settings.is_rfc9111() && self.r.head.has(HeaderName::Authorization) => {
                 self.forward_because(NoStoreReason::Authorization.into())
             }
             FollowOutcome::Again => LookupState::Search,

@@ -10,7 +10,7 @@ use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{self, IgnoredFields, NoStoreReason, Response, Reuse, Rules, Ruleset, Window};
 use tw_disk::Disk;
 use tw_http::range::{ByteRange, ContentRange};
-use tw_http::{Fields, Known, Method, RequestHead, date};
+use tw_http::{Fields, HeaderName, Method, RequestHead, date};
 use tw_log::Level;
 
 use super::cached_response::CachedResponse;
@@ -177,8 +177,8 @@ impl Lookup {
         };
         meta.lifetime = lifetime;
         if settings.is_rfc9111() {
-            meta.date = meta.fields.get_known(Known::Date).and_then(date::parse);
-            meta.last_modified = meta.fields.get_known(Known::LastModified).and_then(date::parse);
+            meta.date = meta.fields.get_known(HeaderName::Date).and_then(date::parse);
+            meta.last_modified = meta.fields.get_known(HeaderName::LastModified).and_then(date::parse);
             meta.etag = meta.fields.share(b"ETag").unwrap_or_default();
         }
         if let (Some(claim), Some(disk)) = (claim, r.disk().cloned()) {
@@ -305,8 +305,8 @@ impl Lookup {
             variant: variant.filter(|_| !vary.is_empty()),
             key_text: self.text.clone(),
             lifetime,
-            date: fields.get_known(Known::Date).and_then(date::parse),
-            last_modified: fields.get_known(Known::LastModified).and_then(date::parse),
+            date: fields.get_known(HeaderName::Date).and_then(date::parse),
+            last_modified: fields.get_known(HeaderName::LastModified).and_then(date::parse),
             etag: fields.share(b"ETag").unwrap_or_default(),
             status: answer.status,
             status_line: answer.status_line.clone(),
@@ -412,8 +412,8 @@ impl policy::Request for ForwardedRequest<'_> {
 
 /// Adds the missing `Date` of a response (RFC 9110 section 6.6.1).
 fn add_date(fields: &mut Fields, now: i64, rules: &Rules) {
-    if rules.reading == Ruleset::Rfc9111 && !fields.has(Known::Date) {
-        fields.append_copy(Known::Date, &date::format(now));
+    if rules.reading == Ruleset::Rfc9111 && !fields.has(HeaderName::Date) {
+        fields.append_copy(HeaderName::Date, &date::format(now));
     }
 }
 
@@ -434,7 +434,7 @@ fn ignored_fields(these: IgnoredHeaders) -> IgnoredFields {
 /// Returns true if the fields say that the response is this range of the content.
 fn has_range(fields: &Fields, part: ByteRange) -> bool {
     fields
-        .get_known(Known::ContentRange)
+        .get_known(HeaderName::ContentRange)
         .and_then(ContentRange::parse)
         .is_some_and(|said| said.is_all_of(part))
 }

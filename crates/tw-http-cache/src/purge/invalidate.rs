@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tw_cache::policy::{self, UriOrigin};
 use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
-use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
+use tw_http::{Escape, Fields, HeaderName, Method, Progress, RequestHead};
 
 use crate::settings::CacheSettings;
 use crate::store::context::ZoneIndex;
@@ -130,8 +130,13 @@ fn with_url<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) ->
     for (name, value) in r.head.fields() {
         // There is no body.
         let is_of_body = matches!(
-            Known::find(name),
-            Some(Known::ContentLength | Known::TransferEncoding | Known::Trailer | Known::Expect)
+            HeaderName::find(name),
+            Some(
+                HeaderName::ContentLength
+                    | HeaderName::TransferEncoding
+                    | HeaderName::Trailer
+                    | HeaderName::Expect
+            )
         );
         if !is_of_body {
             head.push(&[name, b": ", value, b"\r\n"].concat());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
+use tw_http::{ConnectionField, EncodeContext, HeaderName, Method, Version};
 
 use super::Http1Connection;
 use tw_phases::{error_response, prepare_response, user_agent};
@@ -63,7 +63,7 @@ fn may_be_chunked(r: &Request) -> bool {
 pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimiter) -> usize {
     let connection = connection_field(conn, r);
     let server =
-        if r.response.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
+        if r.response.fields.has(HeaderName::Server) { Bytes::new() } else { error_response::server_name(r) };
     let mut address = Vec::new();
     let location_base = prepare_response::location_base(r, &mut address);
     let context = EncodeContext {

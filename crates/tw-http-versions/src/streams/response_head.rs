@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tw_fields::FieldWriter;
 use tw_http::response::list_fields;
-use tw_http::{ConnectionField, EncodeContext, Fields, Known};
+use tw_http::{ConnectionField, EncodeContext, Fields, HeaderName};
 
 use tw_phases::{error_response, prepare_response};
 use tw_request::request::Request;
@@ -38,7 +38,7 @@ pub(crate) fn has_any(fields: &Fields) -> bool {
     has_any
 }
 
-fn push(fields: &mut FieldWriter<'_>, name: &[u8], known_name: Option<Known>, value: &[u8]) {
+fn push(fields: &mut FieldWriter<'_>, name: &[u8], known_name: Option<HeaderName>, value: &[u8]) {
     // A field whose name is not a token would make the message malformed (RFC 9113 section 8.2.1), so it is left out.
     if known_name.is_some() || is_name(name) {
         fields.push(name, &harmless(value));

@@ -4,7 +4,7 @@
 
 use super::field_list::FieldSpan;
 use super::{Framing, HostAt, RequestHead, Span};
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Method;
 use crate::scan;
 
@@ -24,7 +24,7 @@ impl RequestHead {
     /// Replaces the first field of a name, in any case, and removes the others; adds one at the end if there is none. CR, LF
     /// and NUL in the value become spaces. Cost: moves the bytes behind the head.
     pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         let mut fresh = Some(self.insert(name, value, known_name));
         let bytes = self.buf.get(self.start..).unwrap_or(b"");
         self.fields.retain_mut(|field| {
@@ -41,11 +41,11 @@ impl RequestHead {
     /// Announces a body of `length` bytes, or none, in place of the one that the client has announced.
     pub fn announce_body(&mut self, length: Option<u64>) {
         self.remove_fields(|name| {
-            matches!(Known::find(name), Some(Known::ContentLength | Known::TransferEncoding))
+            matches!(HeaderName::find(name), Some(HeaderName::ContentLength | HeaderName::TransferEncoding))
         });
         self.line.framing = length.map_or(Framing::None, Framing::Length);
         if let Some(length) = length {
-            self.set_field(Known::ContentLength.as_str().as_bytes(), length.to_string().as_bytes());
+            self.set_field(HeaderName::ContentLength.as_str().as_bytes(), length.to_string().as_bytes());
         }
     }
 
@@ -56,7 +56,7 @@ impl RequestHead {
     }
 
     /// Adds the text of a field to the head.
-    fn insert(&mut self, name: &[u8], value: &[u8], known_name: Option<Known>) -> FieldSpan {
+    fn insert(&mut self, name: &[u8], value: &[u8], known_name: Option<HeaderName>) -> FieldSpan {
         let name = self.append(name.iter().copied(), name.len());
         let text = value.iter().map(|&byte| if scan::value_len(&[byte]) == 1 { byte } else { b' ' });
         let value = self.append(text, value.len());
@@ -100,11 +100,11 @@ mod tests {
         assert_eq!(fields(&head), "Host=a;X-A=new;Cookie=;X-B=b  X-C: c ;");
         head.remove_fields(|name| name.starts_with(b"X-"));
         assert_eq!(fields(&head), "Host=a;Cookie=;");
-        assert_eq!(head.field_known(Known::Cookie), Some(&b""[..]));
+        assert_eq!(head.field_known(HeaderName::Cookie), Some(&b""[..]));
         head.remove_fields(|name| name.eq_ignore_ascii_case(b"host"));
-        assert!(!head.has(Known::Host));
+        assert!(!head.has(HeaderName::Host));
         head.set_field(b"User-Agent", b"u");
-        assert_eq!(head.field_known(Known::UserAgent), Some(&b"u"[..]));
+        assert_eq!(head.field_known(HeaderName::UserAgent), Some(&b"u"[..]));
         assert_eq!((head.rest(), head.path()), (&b"GET /b"[..], &b"/a"[..]));
         let mut copy = RequestHead::new();
         copy.copy_head(&head);

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::RequestHead;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 
 /// Why a request head is refused. Each is the client's fault and logged at `info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub enum HeadError {
     /// More fields than `max_headers`.
     TooManyHeaders,
     /// Repetition of a field that may occur once.
-    DuplicateHeader(Known),
+    DuplicateHeader(HeaderName),
     /// Repeated `Host`.
     DuplicateHost,
     /// `Host` is not a host.
@@ -129,7 +129,7 @@ impl fmt::Display for ErrorText<'_> {
         let head = self.head;
         let fault = PeerBytes(head.bytes(head.parser.fault));
         let fault_value = PeerBytes(head.bytes(head.parser.fault_value));
-        let previous = |known_name: Known| {
+        let previous = |known_name: HeaderName| {
             let field = head.fields.first(known_name);
             let (name, value) =
                 field.map_or((&b""[..], &b""[..]), |field| (head.bytes(field.name), head.bytes(field.value)));
@@ -156,7 +156,7 @@ impl fmt::Display for ErrorText<'_> {
                 write!(f, "previous value: \"{name}: {value}\"")
             }
             HeadError::DuplicateHost => {
-                let (name, value) = previous(Known::Host);
+                let (name, value) = previous(HeaderName::Host);
                 write!(f, "client sent duplicate host header: \"{fault}: {fault_value}\", ")?;
                 write!(f, "previous value: \"{name}: {value}\"")
             }
@@ -175,7 +175,7 @@ impl fmt::Display for ErrorText<'_> {
             HeadError::UnknownTransferEncoding => write!(
                 f,
                 "client sent unknown \"Transfer-Encoding\": \"{}\"",
-                previous(Known::TransferEncoding).1
+                previous(HeaderName::TransferEncoding).1
             ),
             HeadError::LengthAndTransferEncoding => f.write_str(
                 "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",

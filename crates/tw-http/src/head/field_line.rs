@@ -6,7 +6,7 @@
 //! ```
 
 use super::span::Span;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::scan;
 
 /// State of the parser in the current line. Positions are offsets in the bytes given to [`FieldParser::advance`].
@@ -69,7 +69,7 @@ pub(crate) enum FieldEvent {
     /// The line is not complete.
     NeedMore,
     /// Complete line; `odd_name` is true for a name that nginx considers invalid.
-    Field { name: Span, value: Span, known: Option<Known>, odd_name: bool },
+    Field { name: Span, value: Span, known: Option<HeaderName>, odd_name: bool },
     /// The empty line.
     End,
     /// The line is wrong at `value_end`.
@@ -106,7 +106,7 @@ impl FieldParser {
     fn plain_line(&mut self, bytes: &[u8], rules: FieldRules) -> Option<FieldEvent> {
         let line = bytes.get(self.pos..)?;
         let (name, rest) = line.split_at_checked(scan::before_colon(line))?;
-        let known_name = Known::find_at_start(line, name.len());
+        let known_name = HeaderName::find_at_start(line, name.len());
         // A known name has only proper characters.
         if known_name.is_none() && (name.is_empty() || scan::name_len(name) < name.len()) {
             return None;
@@ -213,7 +213,7 @@ impl FieldParser {
 
     fn field(&mut self, bytes: &[u8]) -> FieldEvent {
         let name = Span::new(self.line_start, self.name_end);
-        let known_name = Known::find(name.of(bytes));
+        let known_name = HeaderName::find(name.of(bytes));
         let value = Span::new(self.value_start, self.value_end);
         let odd_name = self.odd_name;
         self.end_of_line(FieldEvent::Field { name, value, known: known_name, odd_name })

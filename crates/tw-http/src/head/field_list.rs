@@ -1,14 +1,14 @@
 //! Fields of a head as slices of its buffer, with one slot for each known name.
 
 use super::span::Span;
-use crate::known::{KNOWN_COUNT, Known};
+use crate::header_name::{HEADER_NAME_COUNT, HeaderName};
 
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldSpan {
     pub(crate) name: Span,
     pub(crate) value: Span,
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<HeaderName>,
 }
 
 /// All of them in order. Spans count from the first byte of the head, and every method is given the bytes from there.
@@ -16,14 +16,14 @@ pub(crate) struct FieldSpan {
 pub(crate) struct FieldList {
     spans: Vec<FieldSpan>,
     /// Index of the first field of a known name; valid where `present` has its bit.
-    slots: [u32; KNOWN_COUNT],
+    slots: [u32; HEADER_NAME_COUNT],
     present: u64,
 }
 
 impl FieldList {
     /// Makes an empty list; allocates nothing.
     pub(crate) const fn new() -> Self {
-        FieldList { spans: Vec::new(), slots: [0; KNOWN_COUNT], present: 0 }
+        FieldList { spans: Vec::new(), slots: [0; HEADER_NAME_COUNT], present: 0 }
     }
 
     /// Forgets all fields and keeps the memory.
@@ -82,13 +82,13 @@ impl FieldList {
 
     /// Returns `true` if a known name is present.
     #[inline]
-    pub(crate) fn has(&self, name: Known) -> bool {
+    pub(crate) fn has(&self, name: HeaderName) -> bool {
         self.present & name.bit() != 0
     }
 
     /// The first field of a known name.
     #[inline]
-    pub(crate) fn first(&self, name: Known) -> Option<&FieldSpan> {
+    pub(crate) fn first(&self, name: HeaderName) -> Option<&FieldSpan> {
         if !self.has(name) {
             return None;
         }
@@ -111,7 +111,7 @@ impl FieldList {
         bytes: &'s [u8],
         name: &'n [u8],
     ) -> impl DoubleEndedIterator<Item = &'s FieldSpan> + use<'s, 'n> {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         self.spans.iter().filter(move |field| {
             field.known == known_name
                 && (known_name.is_some() || field.name.of(bytes).eq_ignore_ascii_case(name))

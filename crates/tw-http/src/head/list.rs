@@ -8,8 +8,8 @@
 use super::field_list::FieldSpan;
 use super::parse::{self, accept_known, keep_host};
 use super::{Framing, HeadError, HeadLimits, HostAt, RequestHead, Span};
+use crate::header_name::HeaderName;
 use crate::host::Host;
-use crate::known::Known;
 use crate::method::{Method, Version};
 use crate::{num, scan};
 
@@ -114,7 +114,7 @@ impl RequestHead {
 
     /// The authority is the host, and the field `Host`.
     fn accept_authority(&mut self, authority: &[u8]) -> Result<(), HeadError> {
-        let field = self.write_field(b"host", authority, Some(Known::Host));
+        let field = self.write_field(b"host", authority, Some(HeaderName::Host));
         let host = Host::parse(authority).map_err(|_| HeadError::InvalidAuthority)?;
         let RequestHead { buf, line, host_lower, fields, .. } = self;
         line.host = keep_host(buf, field.value, host, host_lower);
@@ -134,17 +134,17 @@ impl RequestHead {
             self.ignored.push(Span::new(field.name.start(), field.value.end()));
             return Ok(());
         }
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         match known_name {
-            Some(Known::Host) if self.fields.has(Known::Host) => {
-                let said = self.field_known(Known::Host);
+            Some(HeaderName::Host) if self.fields.has(HeaderName::Host) => {
+                let said = self.field_known(HeaderName::Host);
                 return if said == Some(value) { Ok(()) } else { Err(HeadError::DifferentHosts) };
             }
-            Some(Known::Cookie) if self.join_cookie(value) => return Ok(()),
+            Some(HeaderName::Cookie) if self.join_cookie(value) => return Ok(()),
             _ => {}
         }
         // The host need not have come as a field.
-        if self.fields.len() - usize::from(self.fields.has(Known::Host)) >= limits.max_headers {
+        if self.fields.len() - usize::from(self.fields.has(HeaderName::Host)) >= limits.max_headers {
             return Err(HeadError::TooManyHeaders);
         }
         let field = self.write_field(name, value, known_name);
@@ -157,7 +157,7 @@ impl RequestHead {
 
     /// Appends a crumb to the cookie, if that is the last field.
     fn join_cookie(&mut self, crumb: &[u8]) -> bool {
-        let Some(last) = self.fields.last_mut().filter(|last| last.known == Some(Known::Cookie)) else {
+        let Some(last) = self.fields.last_mut().filter(|last| last.known == Some(HeaderName::Cookie)) else {
             return false;
         };
         let at = last.value;
@@ -183,7 +183,7 @@ impl RequestHead {
         if matches!(self.line.host, HostAt::None) {
             return Err(HeadError::NoAuthority);
         }
-        let length = self.field_known(Known::ContentLength);
+        let length = self.field_known(HeaderName::ContentLength);
         let length = match length.map(num::parse_length) {
             Some(None) => return Err(HeadError::InvalidContentLength),
             Some(length) => length,
@@ -217,7 +217,7 @@ impl RequestHead {
         self.buf.len()
     }
 
-    fn write_field(&mut self, name: &[u8], value: &[u8], known_name: Option<Known>) -> FieldSpan {
+    fn write_field(&mut self, name: &[u8], value: &[u8], known_name: Option<HeaderName>) -> FieldSpan {
         let start = self.buf.len();
         let name_end = self.write(name);
         let value_start = self.write(b": ");
@@ -360,7 +360,7 @@ mod tests {
             (
                 GET,
                 &[("range", "a"), ("if-range", "b"), ("if-range", "c")],
-                HeadError::DuplicateHeader(Known::IfRange),
+                HeadError::DuplicateHeader(HeaderName::IfRange),
             ),
         ];
         for (pseudo, fields, expected) in table {

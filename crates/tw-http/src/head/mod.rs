@@ -25,7 +25,7 @@ pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
 pub use list::{Content, ListSize, PseudoFields};
 pub(crate) use span::Span;
 
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::{Method, Version};
 use field_list::FieldList;
 
@@ -373,8 +373,8 @@ impl RequestHead {
         self.fields.iter().map(|field| (self.bytes(field.name), self.bytes(field.value)))
     }
 
-    /// Fields with the result of [`Known::find`] for each name.
-    pub fn fields_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
+    /// Fields with the result of [`HeaderName::find`] for each name.
+    pub fn fields_known(&self) -> impl Iterator<Item = (&[u8], Option<HeaderName>, &[u8])> {
         self.fields.iter().map(|field| (self.bytes(field.name), field.known, self.bytes(field.value)))
     }
 
@@ -385,7 +385,7 @@ impl RequestHead {
 
     /// The first value of a name, in any case. Cost: a slot for known names, else a look at every field.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
-        match Known::find(name.as_bytes()) {
+        match HeaderName::find(name.as_bytes()) {
             Some(known_name) => self.field_known(known_name),
             None => self.field_all(name.as_bytes()).next(),
         }
@@ -393,13 +393,13 @@ impl RequestHead {
 
     /// The first value of a known name. Cost: one slot.
     #[inline]
-    pub fn field_known(&self, name: Known) -> Option<&[u8]> {
+    pub fn field_known(&self, name: HeaderName) -> Option<&[u8]> {
         self.fields.first(name).map(|field| self.bytes(field.value))
     }
 
     /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
-    pub fn has(&self, name: Known) -> bool {
+    pub fn has(&self, name: HeaderName) -> bool {
         self.fields.has(name)
     }
 
@@ -439,7 +439,7 @@ impl RequestHead {
     pub fn expect_continue(&self) -> bool {
         self.line.version >= Version::HTTP_11
             && self
-                .field_known(Known::Expect)
+                .field_known(HeaderName::Expect)
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 

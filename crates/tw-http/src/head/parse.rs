@@ -5,8 +5,8 @@ use super::field_line::{FieldEvent, FieldParser, FieldRules};
 use super::field_list::FieldSpan;
 use super::line::LineParser;
 use super::{ConnectionOption, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
+use crate::header_name::HeaderName;
 use crate::host::Host;
-use crate::known::Known;
 use crate::method::{Method, Version};
 use crate::{num, scan, target};
 
@@ -252,7 +252,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
                     return Err(HeadError::TooManyHeaders);
                 }
                 let field = FieldSpan { name, value, known: known_name };
-                let is_host = known_name == Some(Known::Host) && matches!(head.line.host, HostAt::None);
+                let is_host = known_name == Some(HeaderName::Host) && matches!(head.line.host, HostAt::None);
                 let accepted = known_name.map_or(Ok(()), |known_name| accept_known(head, known_name, field));
                 // An invalid host is kept, because the log shows what was sent; a second one is not.
                 if !matches!(accepted, Err(HeadError::DuplicateHost | HeadError::DuplicateHeader(_))) {
@@ -296,31 +296,35 @@ fn complete(head: &mut RequestHead, len: usize) -> Progress {
 }
 
 /// Returns `true` for a field that may occur only once, apart from `Host`.
-fn is_single(name: Known) -> bool {
+fn is_single(name: HeaderName) -> bool {
     matches!(
         name,
-        Known::IfModifiedSince
-            | Known::IfUnmodifiedSince
-            | Known::IfMatch
-            | Known::IfNoneMatch
-            | Known::IfRange
-            | Known::ContentLength
-            | Known::ContentRange
-            | Known::TransferEncoding
-            | Known::Expect
-            | Known::Authorization
-            | Known::ProxyAuthorization
+        HeaderName::IfModifiedSince
+            | HeaderName::IfUnmodifiedSince
+            | HeaderName::IfMatch
+            | HeaderName::IfNoneMatch
+            | HeaderName::IfRange
+            | HeaderName::ContentLength
+            | HeaderName::ContentRange
+            | HeaderName::TransferEncoding
+            | HeaderName::Expect
+            | HeaderName::Authorization
+            | HeaderName::ProxyAuthorization
     )
 }
 
 /// Handles a known field as soon as its line is complete.
-pub(super) fn accept_known(head: &mut RequestHead, name: Known, field: FieldSpan) -> Result<(), HeadError> {
+pub(super) fn accept_known(
+    head: &mut RequestHead,
+    name: HeaderName,
+    field: FieldSpan,
+) -> Result<(), HeadError> {
     let again = head.has(name);
-    if again && (name == Known::Host || is_single(name)) {
+    if again && (name == HeaderName::Host || is_single(name)) {
         head.parser.fault = field.name;
         head.parser.fault_value = field.value;
         return Err(match name {
-            Known::Host => HeadError::DuplicateHost,
+            HeaderName::Host => HeadError::DuplicateHost,
             _ => HeadError::DuplicateHeader(name),
         });
     }
@@ -328,7 +332,7 @@ pub(super) fn accept_known(head: &mut RequestHead, name: Known, field: FieldSpan
     let RequestHead { buf, start, line, host_lower, .. } = head;
     let bytes = buf.get(*start..).unwrap_or(b"");
     match name {
-        Known::Host => {
+        HeaderName::Host => {
             let host = Host::parse(field.value.of(bytes)).map_err(|_| HeadError::InvalidHost)?;
             // RFC 9112 section 3.2.2: the host of an absolute-form target goes before the field.
             if matches!(line.host, HostAt::None) {
@@ -336,7 +340,7 @@ pub(super) fn accept_known(head: &mut RequestHead, name: Known, field: FieldSpan
                 line.host_port = host.port;
             }
         }
-        Known::Connection => {
+        HeaderName::Connection => {
             // nginx looks for the words anywhere in the value, and lets the last line that has one decide.
             let value = field.value.of(bytes);
             if value == b"keep-alive" {
@@ -355,16 +359,16 @@ pub(super) fn accept_known(head: &mut RequestHead, name: Known, field: FieldSpan
 /// Checks that nginx makes once all fields are present.
 fn check_fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
     let version = head.line.version;
-    if version > Version::HTTP_10 && !head.has(Known::Host) {
+    if version > Version::HTTP_10 && !head.has(HeaderName::Host) {
         return Err(HeadError::NoHost);
     }
 
     let mut framing = Framing::None;
-    if let Some(value) = head.field_known(Known::ContentLength) {
+    if let Some(value) = head.field_known(HeaderName::ContentLength) {
         let length = num::parse_length(value).ok_or(HeadError::InvalidContentLength)?;
         framing = Framing::Length(length);
     }
-    if let Some(value) = head.field_known(Known::TransferEncoding) {
+    if let Some(value) = head.field_known(HeaderName::TransferEncoding) {
         // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
         if version < Version::HTTP_11 {
             return Err(HeadError::TransferEncodingInHttp10);

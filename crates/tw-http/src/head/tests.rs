@@ -218,7 +218,7 @@ fn accessors() {
     assert_eq!(head.field("x-one"), Some(&b"1"[..]));
     assert_eq!(head.field_all(b"X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
     assert_eq!(head.field_all(b"cookie").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
-    assert_eq!(head.field_known(Known::Cookie), Some(&b"a=1"[..]));
+    assert_eq!(head.field_known(HeaderName::Cookie), Some(&b"a=1"[..]));
     assert_eq!((head.field("Host"), head.field("bad_name")), (Some(&b"other"[..]), None));
     assert_eq!(head.ignored_lines().collect::<Vec<_>>(), [b"Bad_Name: z"]);
     let names: Vec<_> = head.fields().map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();

@@ -1,6 +1,6 @@
 //! Errors of a response head.
 
-use crate::known::Known;
+use crate::header_name::HeaderName;
 
 /// Why the head of a response is refused. Each is the origin's fault, logged at `error`, and for
 /// `proxy_next_upstream` an `invalid_header`.
@@ -24,7 +24,7 @@ pub enum OriginError {
     /// More fields than the limit.
     TooManyFields,
     /// Repeated `Content-Length` or `Transfer-Encoding`.
-    DuplicateHeader(Known),
+    DuplicateHeader(HeaderName),
     /// `Content-Length` is not a number, or above 2^63 - 1.
     InvalidContentLength,
     /// `Transfer-Encoding` in HTTP/1.0.

@@ -6,7 +6,7 @@ use super::OriginHead;
 use super::error::OriginError;
 use crate::head::PeerBytes;
 use crate::head::field_list::FieldSpan;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 
 /// Log line in nginx's words. It contains the origin's bytes, control characters included (the log escapes them);
 /// bytes that are not UTF-8 are replaced.
@@ -109,7 +109,7 @@ impl fmt::Display for DuplicateText<'_> {
 fn duplicate(
     f: &mut fmt::Formatter<'_>,
     head: &OriginHead,
-    known_name: Known,
+    known_name: HeaderName,
     name: &PeerBytes<'_>,
     value: &PeerBytes<'_>,
 ) -> fmt::Result {

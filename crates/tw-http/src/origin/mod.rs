@@ -39,7 +39,7 @@ use bytes::{Buf, Bytes};
 use crate::fields::Fields;
 use crate::head::Progress;
 use crate::head::field_list::{FieldList, FieldSpan};
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Version;
 use framing::AnnouncedFraming;
 
@@ -86,7 +86,7 @@ pub struct Field<'a> {
     /// The value without spaces around it.
     pub value: &'a [u8],
     /// Known name, if it is one, so that a list need not search for it again.
-    pub known: Option<Known>,
+    pub known: Option<HeaderName>,
 }
 
 /// The head of one response after another.
@@ -243,7 +243,7 @@ impl OriginHead {
 
     /// The first value of a name, in any case. Cost: a slot for known names, else a look at every field.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
-        match Known::find(name.as_bytes()) {
+        match HeaderName::find(name.as_bytes()) {
             Some(known_name) => self.field_known(known_name),
             None => self.field_all(name.as_bytes()).next(),
         }
@@ -251,13 +251,13 @@ impl OriginHead {
 
     /// The first value of a known name. Cost: one slot.
     #[inline]
-    pub fn field_known(&self, name: Known) -> Option<&[u8]> {
+    pub fn field_known(&self, name: HeaderName) -> Option<&[u8]> {
         self.fields.first(name).map(|field| field.value.of(&self.buf))
     }
 
     /// Returns `true` if a known name is present. Cost: one bit test.
     #[inline]
-    pub fn has(&self, name: Known) -> bool {
+    pub fn has(&self, name: HeaderName) -> bool {
         self.fields.has(name)
     }
 

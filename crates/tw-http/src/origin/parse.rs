@@ -7,7 +7,7 @@ use super::{INTERIM_MAX, OriginError, OriginHead, OriginLimits};
 use crate::head::field_line::{FieldEvent, FieldParser, FieldRules};
 use crate::head::field_list::FieldSpan;
 use crate::head::{Progress, Span};
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Version;
 use crate::{num, scan};
 
@@ -111,8 +111,8 @@ fn without_status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<P
 fn status_of_fields(head: &mut OriginHead) -> Result<(), OriginError> {
     const DIGITS: usize = 3;
     let line = &mut head.parser.line;
-    let Some(field) = head.fields.first(Known::Status) else {
-        line.status = if head.fields.has(Known::Location) { 302 } else { 200 };
+    let Some(field) = head.fields.first(HeaderName::Status) else {
+        line.status = if head.fields.has(HeaderName::Location) { 302 } else { 200 };
         return Ok(());
     };
     let value = field.value.of(&head.buf);
@@ -184,7 +184,7 @@ enum Verdict {
 }
 
 /// Handles a known field as soon as its line is complete.
-fn check_field(head: &mut OriginHead, name: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
+fn check_field(head: &mut OriginHead, name: HeaderName, field: FieldSpan) -> Result<Verdict, OriginError> {
     // RFC 9112 section 6.3: a 1xx response ends with its head, whatever its fields are.
     if is_interim(head.status()) {
         return Ok(Verdict::Keep);
@@ -192,37 +192,39 @@ fn check_field(head: &mut OriginHead, name: Known, field: FieldSpan) -> Result<V
     let again = head.has(name);
     let value = field.value.of(&head.buf);
     match name {
-        Known::ContentLength | Known::TransferEncoding if again => Err(OriginError::DuplicateHeader(name)),
+        HeaderName::ContentLength | HeaderName::TransferEncoding if again => {
+            Err(OriginError::DuplicateHeader(name))
+        }
 
         // RFC 9112 section 6.3: such a message may be an attempt at response splitting.
-        Known::ContentLength if head.has(Known::TransferEncoding) => {
+        HeaderName::ContentLength if head.has(HeaderName::TransferEncoding) => {
             Err(OriginError::LengthAndTransferEncoding)
         }
-        Known::TransferEncoding if head.has(Known::ContentLength) => {
+        HeaderName::TransferEncoding if head.has(HeaderName::ContentLength) => {
             Err(OriginError::LengthAndTransferEncoding)
         }
 
-        Known::ContentLength => {
+        HeaderName::ContentLength => {
             let length = num::parse_length(value).ok_or(OriginError::InvalidContentLength)?;
             head.announced = AnnouncedFraming::Length(length);
             Ok(Verdict::Keep)
         }
 
         // An application sends bytes and no chunks (RFC 3875 section 6.3.4), so its `Transfer-Encoding` has no meaning.
-        Known::TransferEncoding if head.start != HeadStart::StatusLine => Ok(Verdict::Keep),
+        HeaderName::TransferEncoding if head.start != HeadStart::StatusLine => Ok(Verdict::Keep),
 
         // RFC 9112 section 6.1: the framing of a message of an older version cannot be trusted.
         // DIFF(nginx): nginx decodes it.
-        Known::TransferEncoding if head.version() < Version::HTTP_11 => {
+        HeaderName::TransferEncoding if head.version() < Version::HTTP_11 => {
             Err(OriginError::TransferEncodingInHttp10)
         }
-        Known::TransferEncoding if value.eq_ignore_ascii_case(b"chunked") => {
+        HeaderName::TransferEncoding if value.eq_ignore_ascii_case(b"chunked") => {
             head.announced = AnnouncedFraming::Chunked;
             Ok(Verdict::Keep)
         }
-        Known::TransferEncoding => Err(OriginError::UnknownTransferEncoding),
+        HeaderName::TransferEncoding => Err(OriginError::UnknownTransferEncoding),
 
-        Known::Connection => {
+        HeaderName::Connection => {
             head.closes |= scan::contains_word(value, b"close");
             Ok(Verdict::Keep)
         }
@@ -233,20 +235,20 @@ fn check_field(head: &mut OriginHead, name: Known, field: FieldSpan) -> Result<V
 }
 
 /// Fields of which nginx takes the first line and leaves out the others.
-pub fn is_single(name: Known) -> bool {
+pub fn is_single(name: HeaderName) -> bool {
     matches!(
         name,
-        Known::Status
-            | Known::ContentType
-            | Known::Date
-            | Known::LastModified
-            | Known::ETag
-            | Known::Server
-            | Known::Location
-            | Known::Refresh
-            | Known::Expires
-            | Known::XAccelExpires
-            | Known::XAccelRedirect
-            | Known::XAccelLimitRate
+        HeaderName::Status
+            | HeaderName::ContentType
+            | HeaderName::Date
+            | HeaderName::LastModified
+            | HeaderName::ETag
+            | HeaderName::Server
+            | HeaderName::Location
+            | HeaderName::Refresh
+            | HeaderName::Expires
+            | HeaderName::XAccelExpires
+            | HeaderName::XAccelRedirect
+            | HeaderName::XAccelLimitRate
     )
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use crate::chunked::{CHUNK_END, ChunkHead, LAST_CHUNK};
 use crate::fields::Fields;
 use crate::head::Framing;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::method::Version;
 use crate::{hop, num, scan};
 
@@ -26,7 +26,7 @@ pub enum WriteError {
     /// The value of a field has CR, LF or NUL.
     Value,
     /// `Host`, `Content-Length` or `Transfer-Encoding` is there already.
-    Duplicate(Known),
+    Duplicate(HeaderName),
     /// `Content-Length` is not a number.
     ContentLength,
     /// `Transfer-Encoding` is not `chunked`, or the version has none.
@@ -107,20 +107,20 @@ impl<'a> RequestWriter<'a> {
     /// # Errors
     /// The field cannot be written, or contradicts an earlier one.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.field_known(name, Known::find(name), value)
+        self.field_known(name, HeaderName::find(name), value)
     }
 
-    /// Writes a field; `known_name` is the result of [`Known::find`] for the name.
+    /// Writes a field; `known_name` is the result of [`HeaderName::find`] for the name.
     ///
     /// # Errors
     /// As [`field`](Self::field).
     pub fn field_known(
         &mut self,
         name: &[u8],
-        known_name: Option<Known>,
+        known_name: Option<HeaderName>,
         value: &[u8],
     ) -> Result<(), WriteError> {
-        debug_assert_eq!(known_name, Known::find(name));
+        debug_assert_eq!(known_name, HeaderName::find(name));
         if known_name.is_none() && !is_name(name) {
             return Err(WriteError::Name);
         }
@@ -128,15 +128,15 @@ impl<'a> RequestWriter<'a> {
             return Err(WriteError::Value);
         }
         match known_name {
-            Some(Known::Host) => self.host()?,
-            Some(Known::ContentLength) => {
+            Some(HeaderName::Host) => self.host()?,
+            Some(HeaderName::ContentLength) => {
                 let length = num::parse_length(value).ok_or(WriteError::ContentLength)?;
                 self.announce(Framing::Length(length))?;
             }
-            Some(Known::TransferEncoding) if !value.eq_ignore_ascii_case(b"chunked") => {
+            Some(HeaderName::TransferEncoding) if !value.eq_ignore_ascii_case(b"chunked") => {
                 return Err(WriteError::TransferEncoding);
             }
-            Some(Known::TransferEncoding) => self.announce(Framing::Chunked)?,
+            Some(HeaderName::TransferEncoding) => self.announce(Framing::Chunked)?,
             _ => {}
         }
         for piece in [name, b": ", value, b"\r\n"] {
@@ -176,7 +176,7 @@ impl<'a> RequestWriter<'a> {
 
     fn host(&mut self) -> Result<(), WriteError> {
         if self.has_host {
-            return Err(WriteError::Duplicate(Known::Host));
+            return Err(WriteError::Duplicate(HeaderName::Host));
         }
         self.has_host = true;
         Ok(())
@@ -189,10 +189,10 @@ impl<'a> RequestWriter<'a> {
             }
             (Framing::None, _) => self.framing = framing,
             (Framing::Length(_), Framing::Length(_)) => {
-                return Err(WriteError::Duplicate(Known::ContentLength));
+                return Err(WriteError::Duplicate(HeaderName::ContentLength));
             }
             (Framing::Chunked, Framing::Chunked) => {
-                return Err(WriteError::Duplicate(Known::TransferEncoding));
+                return Err(WriteError::Duplicate(HeaderName::TransferEncoding));
             }
             _ => return Err(WriteError::LengthAndTransferEncoding),
         }
@@ -233,7 +233,7 @@ pub fn push_last_chunk(out: &mut Vec<u8>, trailers: &Fields) -> Result<(), Write
         if scan::value_len(value) < value.len() {
             return Err(WriteError::Value);
         }
-        if !hop::may_be_trailer(name, Known::find(name)) {
+        if !hop::may_be_trailer(name, HeaderName::find(name)) {
             return Err(WriteError::Trailer);
         }
     }
@@ -334,9 +334,9 @@ mod tests {
             (&[(b"X", b"a\n")], WriteError::Value),
             (&[(b"Cookie", b"a\r\nHost: b")], WriteError::Value),
             (&[(b"X", b"\0")], WriteError::Value),
-            (&[(b"Host", b"a"), (b"host", b"a")], WriteError::Duplicate(Known::Host)),
-            (&[LENGTH, LENGTH], WriteError::Duplicate(Known::ContentLength)),
-            (&[CHUNKED, CHUNKED], WriteError::Duplicate(Known::TransferEncoding)),
+            (&[(b"Host", b"a"), (b"host", b"a")], WriteError::Duplicate(HeaderName::Host)),
+            (&[LENGTH, LENGTH], WriteError::Duplicate(HeaderName::ContentLength)),
+            (&[CHUNKED, CHUNKED], WriteError::Duplicate(HeaderName::TransferEncoding)),
             (&[LENGTH, CHUNKED], WriteError::LengthAndTransferEncoding),
             (&[CHUNKED, LENGTH], WriteError::LengthAndTransferEncoding),
             (&[(b"Content-Length", b"1, 1")], WriteError::ContentLength),

@@ -294,13 +294,13 @@ fn accessors() {
         (201, Version::HTTP_11, &b"201 Made"[..])
     );
     let first = head.fields().next().unwrap();
-    assert_eq!(first, Field { name: b"content-TYPE", value: b"a", known: Some(Known::ContentType) });
+    assert_eq!(first, Field { name: b"content-TYPE", value: b"a", known: Some(HeaderName::ContentType) });
     assert_eq!(
-        (head.field("X-ONE"), head.field_known(Known::ContentType)),
+        (head.field("X-ONE"), head.field_known(HeaderName::ContentType)),
         (Some(&b"1"[..]), Some(&b"a"[..]))
     );
     assert_eq!(head.field_all(b"X-One").collect::<Vec<_>>(), [b"1", b"2"]);
-    assert!(head.has(Known::Upgrade) && !head.has(Known::Server) && !head.is_empty());
+    assert!(head.has(HeaderName::Upgrade) && !head.has(HeaderName::Server) && !head.is_empty());
     assert_eq!((head.field_count(), head.head_len(), head.rest()), (4, 70, &b"body"[..]));
     head.clear();
     assert!(head.is_empty() && head.field_count() == 0 && head.rest().is_empty());

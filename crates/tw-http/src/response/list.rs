@@ -2,47 +2,47 @@
 
 use super::{EncodeContext, ResponseHead};
 use crate::fields::Fields;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 use crate::num;
 
 impl ResponseHead {
-    /// Calls `each` with the name, in any case, the result of [`Known::find`] for it, and the value of every field but the status. Connection-specific
+    /// Calls `each` with the name, in any case, the result of [`HeaderName::find`] for it, and the value of every field but the status. Connection-specific
     /// fields and `Transfer-Encoding` are left out, so their settings in `context` do not matter. Values are not
     /// checked: the caller handles invalid bytes.
     ///
     /// Cost: one buffer for composed values.
-    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], Option<Known>, &[u8])) {
+    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], Option<HeaderName>, &[u8])) {
         let has_content = self.status != 204;
         let mut text = Vec::new();
-        if !context.server.is_empty() && self.writes(Known::Server) {
-            each(b"server", Some(Known::Server), context.server);
+        if !context.server.is_empty() && self.writes(HeaderName::Server) {
+            each(b"server", Some(HeaderName::Server), context.server);
         }
-        if self.writes(Known::Date) {
-            each(b"date", Some(Known::Date), &context.dates.text(context.now));
+        if self.writes(HeaderName::Date) {
+            each(b"date", Some(HeaderName::Date), &context.dates.text(context.now));
         }
         if has_content && !self.content_type.is_empty() {
             if self.charset.is_empty() {
-                each(b"content-type", Some(Known::ContentType), &self.content_type);
+                each(b"content-type", Some(HeaderName::ContentType), &self.content_type);
             } else {
                 text.extend_from_slice(&self.content_type);
                 text.extend_from_slice(b"; charset=");
                 text.extend_from_slice(&self.charset);
-                each(b"content-type", Some(Known::ContentType), &text);
+                each(b"content-type", Some(HeaderName::ContentType), &text);
             }
         }
         if let Some(length) = self.content_length
             && has_content
-            && !self.fields.has(Known::ContentLength)
+            && !self.fields.has(HeaderName::ContentLength)
         {
             text.clear();
             num::push_decimal(&mut text, length);
-            each(b"content-length", Some(Known::ContentLength), &text);
+            each(b"content-length", Some(HeaderName::ContentLength), &text);
         }
         if let Some(seconds) = self.last_modified
             && matches!(self.status, 200 | 206 | 304)
-            && !self.fields.has(Known::LastModified)
+            && !self.fields.has(HeaderName::LastModified)
         {
-            each(b"last-modified", Some(Known::LastModified), &context.dates.text(seconds));
+            each(b"last-modified", Some(HeaderName::LastModified), &context.dates.text(seconds));
         }
         if !self.location.is_empty() {
             match context.location_base.filter(|_| self.location.starts_with(b"/")) {
@@ -50,20 +50,20 @@ impl ResponseHead {
                     text.clear();
                     base.write(&mut text);
                     text.extend_from_slice(&self.location);
-                    each(b"location", Some(Known::Location), &text);
+                    each(b"location", Some(HeaderName::Location), &text);
                 }
-                None => each(b"location", Some(Known::Location), &self.location),
+                None => each(b"location", Some(HeaderName::Location), &self.location),
             }
         }
         if context.vary_accept_encoding {
-            each(b"vary", Some(Known::Vary), b"Accept-Encoding");
+            each(b"vary", Some(HeaderName::Vary), b"Accept-Encoding");
         }
         list_fields(&self.fields, each);
     }
 }
 
 /// Gives `each` those fields that a list may have, as [`ResponseHead::list`] does.
-pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], Option<Known>, &[u8])) {
+pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], Option<HeaderName>, &[u8])) {
     for (name, known_name, value) in fields.iter_known() {
         if !known_name.is_some_and(is_of_connection) {
             each(name, known_name, value);
@@ -72,8 +72,8 @@ pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], Option<Known>, &
 }
 
 /// RFC 9113 section 8.2.2.
-fn is_of_connection(name: Known) -> bool {
-    use Known::{Connection, KeepAlive, ProxyConnection, TransferEncoding, Upgrade};
+fn is_of_connection(name: HeaderName) -> bool {
+    use HeaderName::{Connection, KeepAlive, ProxyConnection, TransferEncoding, Upgrade};
     matches!(name, Connection | KeepAlive | ProxyConnection | TransferEncoding | Upgrade)
 }
 

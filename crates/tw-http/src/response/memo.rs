@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{ConnectionField, EncodeContext, OmittedLines, ResponseHead};
 use crate::fields::Fields;
-use crate::known::Known;
+use crate::header_name::HeaderName;
 
 /// The text of a head that changes so often is not kept any more.
 const CHANGES_MAX: u8 = 8;
@@ -65,7 +65,7 @@ pub(super) fn may_be_kept(head: &ResponseHead, context: &EncodeContext<'_>) -> b
         && head.content_length.is_some()
         && head.location.is_empty()
         && head.status_line.is_empty()
-        && !head.fields.has(Known::Date)
+        && !head.fields.has(HeaderName::Date)
         && head.omitted == OmittedLines::default()
         && !context.chunked
         && !matches!(context.connection, ConnectionField::Upgrade)
@@ -148,7 +148,7 @@ mod tests {
         head.content_length = Some(1234);
         head.last_modified = Some(784_111_777);
         head.set_etag(Bytes::from_static(b"\"a\""));
-        head.fields.append(Known::AcceptRanges, "bytes");
+        head.fields.append(HeaderName::AcceptRanges, "bytes");
         head.memo = Some(memo.clone());
         (head, memo)
     }
@@ -179,9 +179,9 @@ mod tests {
         |head, _| head.location = Bytes::from_static(b"/x"),
         |head, _| head.set_etag("\"b\""),
         |head, _| head.fields.append("X-a", "1"),
-        |head, _| head.fields.append(Known::Date, "yesterday"),
+        |head, _| head.fields.append(HeaderName::Date, "yesterday"),
         |head, _| head.fields.clear(),
-        |head, _| head.fields.append(Known::Server, "theirs"),
+        |head, _| head.fields.append(HeaderName::Server, "theirs"),
     ];
 
     #[test]

@@ -12,7 +12,7 @@ use tw_connect::upstream_tls::UpstreamTls;
 use tw_core::reach::Reach;
 use tw_core::session::Session;
 use tw_http::fields::is_name;
-use tw_http::{Known, Method, hop, status};
+use tw_http::{HeaderName, Method, hop, status};
 use tw_log::Text;
 use tw_proxy::host_request::{ForwardProxy, HostKeepalive, HostTarget, send_to_host};
 use tw_proxy::own_request::OwnRequest;
@@ -186,7 +186,7 @@ fn head(
         if !is_name(name) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
             return Err(error(format!("invalid header \"{}\"", Text(name))));
         }
-        if Known::find(name).is_some_and(|known| is_own(known, proxy)) {
+        if HeaderName::find(name).is_some_and(|known| is_own(known, proxy)) {
             continue;
         }
         head.extend_from_slice(name);
@@ -202,11 +202,11 @@ fn head(
 }
 
 /// Returns true if the server alone writes this field.
-fn is_own(known: Known, proxy: Option<&ForwardProxy>) -> bool {
+fn is_own(known: HeaderName, proxy: Option<&ForwardProxy>) -> bool {
     hop::is_framing(known)
         || hop::is_hop_by_hop(known)
-        || known == Known::Expect
-        || known == Known::ProxyAuthorization && proxy.is_some()
+        || known == HeaderName::Expect
+        || known == HeaderName::ProxyAuthorization && proxy.is_some()
 }
 
 #[cfg(test)]

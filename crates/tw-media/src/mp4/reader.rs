@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use tw_disk::{Errno, Op};
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::{Level, Text};
 use tw_request::files::OpenFile;
 use tw_request::plan::Outcome;
@@ -156,7 +156,7 @@ impl Failure {
             }
             None => {
                 r.log(Level::Error, format_args!("{error}"));
-                r.response.fields.set(Known::RetryAfter, "1");
+                r.response.fields.set(HeaderName::RetryAfter, "1");
                 Outcome::Status(503)
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::{Level, Text};
 use tw_module_support::block::variable_name;
 use tw_phases::subrequest::{ParentBody, Subrequest};
@@ -128,7 +128,7 @@ impl AuthRequest {
             403 => Outcome::Status(403),
             401 => {
                 for challenge in decision.challenges {
-                    r.response.fields.append(Known::WwwAuthenticate, challenge);
+                    r.response.fields.append(HeaderName::WwwAuthenticate, challenge);
                 }
                 Outcome::Status(401)
             }
@@ -141,7 +141,7 @@ impl AuthRequest {
 
     fn decision_of(&self, part: &Request) -> AuthDecision {
         let values = self.set.iter().map(|(_, template)| template.value(part)).collect();
-        let name = Known::WwwAuthenticate.as_str().as_bytes();
+        let name = HeaderName::WwwAuthenticate.as_str().as_bytes();
         let all = |fields: &tw_http::Fields| -> Vec<Bytes> {
             fields.get_all(name).map(Bytes::copy_from_slice).collect()
         };

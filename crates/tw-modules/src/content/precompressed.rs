@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, FileKind, Now, Op};
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_log::{Level, Text};
 use tw_module_support::file_response;
 use tw_phases::content_coding::{is_accepted, is_gzip_allowed};
@@ -196,7 +196,7 @@ impl<C: StaticCoding> Precompressed<C> {
                 return Outcome::Status(404);
             }
         }
-        r.response.fields.set(Known::ContentEncoding, C::NAME);
+        r.response.fields.set(HeaderName::ContentEncoding, C::NAME);
         file_response::whole(r, &file)
     }
 }

@@ -13,7 +13,7 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Span, Word, record,
 };
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::{Level, Text};
 use tw_module_support::changed_body::remove_length;
 use tw_module_support::types::{self, RawTypes, Types};
@@ -277,7 +277,7 @@ impl HeaderFilter for Charset {
             self.set_charset(r, to);
             return body;
         };
-        if r.response.fields.has(Known::ContentEncoding) {
+        if r.response.fields.has(HeaderName::ContentEncoding) {
             return body;
         }
         let Some((at, table)) = self.table(&from, &to) else {

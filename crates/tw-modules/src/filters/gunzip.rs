@@ -12,7 +12,7 @@ use std::task::Context;
 use bytes::Bytes;
 use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_phases::content_coding::is_gzip_allowed;
 use tw_request::body::{Body, Pull};
@@ -77,7 +77,7 @@ impl Settings<Http> for Gunzip {
 
 impl HeaderFilter for Gunzip {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let coding = r.response.fields.get_known(Known::ContentEncoding).unwrap_or_default();
+        let coding = r.response.fields.get_known(HeaderName::ContentEncoding).unwrap_or_default();
         if !coding.eq_ignore_ascii_case(b"gzip") {
             return body;
         }
@@ -85,7 +85,7 @@ impl HeaderFilter for Gunzip {
         if is_gzip_allowed(r) {
             return body;
         }
-        r.response.fields.remove_known(Known::ContentEncoding);
+        r.response.fields.remove_known(HeaderName::ContentEncoding);
         remove_length(r);
         refuse_ranges(r);
         r.response.weaken_etag();

@@ -13,7 +13,7 @@ use tw_conf::{
     units,
 };
 use tw_core::module::Settings;
-use tw_http::{Known, ResponseHead, date, hop};
+use tw_http::{HeaderName, ResponseHead, date, hop};
 use tw_phases::prepare_response;
 use tw_request::body::Body;
 use tw_request::plan::{HeaderFilter, Plan, TrailerFilter};
@@ -219,7 +219,7 @@ impl RawField {
         };
         let name = node.arg(0)?;
         // DIFF(nginx): what frames a message is not for the configuration to say, or one response becomes two.
-        if Known::find(&name.bytes).is_some_and(hop::is_framing) {
+        if HeaderName::find(&name.bytes).is_some_and(hop::is_framing) {
             cx.warn(
                 name.span,
                 format!("\"{name}\" frames the response and is written by the server, ignored"),
@@ -245,9 +245,9 @@ impl RawField {
 
 impl Kind {
     fn of(name: &[u8]) -> Self {
-        match Known::find(name) {
-            Some(Known::LastModified) => Self::LastModified,
-            Some(Known::ETag) => Self::ETag,
+        match HeaderName::find(name) {
+            Some(HeaderName::LastModified) => Self::LastModified,
+            Some(HeaderName::ETag) => Self::ETag,
             _ => Self::Line,
         }
     }
@@ -329,10 +329,10 @@ impl Field {
 }
 
 fn set_lifetime(out: &mut ResponseHead, at: i64, max_age: Option<i64>) {
-    out.fields.set(Known::Expires, Bytes::copy_from_slice(&date::format(at)));
+    out.fields.set(HeaderName::Expires, Bytes::copy_from_slice(&date::format(at)));
     match max_age {
-        Some(age) => out.fields.set(Known::CacheControl, Bytes::from(format!("max-age={age}"))),
-        None => out.fields.set(Known::CacheControl, "no-cache"),
+        Some(age) => out.fields.set(HeaderName::CacheControl, Bytes::from(format!("max-age={age}"))),
+        None => out.fields.set(HeaderName::CacheControl, "no-cache"),
     }
 }
 

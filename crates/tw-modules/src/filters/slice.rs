@@ -21,7 +21,7 @@ use bytes::Bytes;
 use tw_conf::{ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::range::{self, ByteRange, ContentRange};
-use tw_http::{Known, num};
+use tw_http::{HeaderName, num};
 use tw_http_cache as cache;
 use tw_log::{Level, Text};
 use tw_phases::subrequest::Subrequest;
@@ -115,10 +115,10 @@ impl Handler for Slice {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let start = if r.is_subrequest() {
             None
-        } else if r.head.has(Known::IfRange) {
+        } else if r.head.has(HeaderName::IfRange) {
             Some(0)
         } else {
-            let first = r.head.field_known(Known::Range).map_or(0, range::first_byte);
+            let first = r.head.field_known(HeaderName::Range).map_or(0, range::first_byte);
             Some(first - first % self.size)
         };
         let requested =
@@ -149,8 +149,8 @@ impl HeaderFilter for Slice {
             }
         };
         r.response.set_status(200);
-        r.response.fields.remove_known(Known::ContentRange);
-        r.response.fields.remove_known(Known::AcceptRanges);
+        r.response.fields.remove_known(HeaderName::ContentRange);
+        r.response.fields.remove_known(HeaderName::AcceptRanges);
         r.state.ranges = Ranges::One;
         let first = Current { body: SliceSource::First(body), at: start, end: slice_head.end };
         Body::Pull(Box::new(Slices {
@@ -193,7 +193,7 @@ impl SliceHead {
             return fail(format_args!("etag mismatch in slice response"));
         }
         let Some(content_range) =
-            r.response.fields.get_known(Known::ContentRange).and_then(ContentRange::parse)
+            r.response.fields.get_known(HeaderName::ContentRange).and_then(ContentRange::parse)
         else {
             return fail(format_args!("invalid range in slice response"));
         };

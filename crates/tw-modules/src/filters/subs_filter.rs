@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_module_support::changed_body::{Validators, changed, remove_length};
 use tw_module_support::types::{self, RawTypes, Types};
 use tw_request::body::Body;
@@ -144,7 +144,7 @@ impl HeaderFilter for SubsFilter {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
         let Some(rules) = &self.rules else { return body };
         if body.is_empty()
-            || r.response.fields.has(Known::ContentEncoding)
+            || r.response.fields.has(HeaderName::ContentEncoding)
             || !self.types.contain(&r.response)
             || self.bypass.iter().any(|value| value.is_set(r))
         {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, record};
 use tw_core::module::Settings;
 use tw_http::host::Host;
-use tw_http::{Known, ResponseHead, date};
+use tw_http::{HeaderName, ResponseHead, date};
 use tw_log::{Level, Text};
 use tw_module_support::changed_body::{refuse_ranges, without_length};
 use tw_request::body::Body;
@@ -129,7 +129,7 @@ impl HeaderFilter for HeadersMore {
 // DIFF(nginx): its module leaves `Last-Modified` of a file.
 /// Removes the fields whose names begin alike. `Content-Type` and the lines of this server stay: `Server`, `Date`.
 fn remove_by_prefix(names: &FieldNames, out: &mut ResponseHead) {
-    for line in [Known::Server, Known::Date] {
+    for line in [HeaderName::Server, HeaderName::Date] {
         // The line of this server does not take the place of one that came from an upstream server.
         if names.have(line.as_str().as_bytes()) && out.fields.has(line) {
             out.omitted.add(line);
@@ -158,20 +158,22 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
         Effect::Write(_, value) => value.value(r).into(),
     };
     match known_name {
-        Some(Known::ContentType) => (r.response.content_type, r.response.charset) = (value, Bytes::new()),
-        Some(Known::ContentLength) => {
-            r.response.fields.remove_known(Known::ContentLength);
+        Some(HeaderName::ContentType) => {
+            (r.response.content_type, r.response.charset) = (value, Bytes::new())
+        }
+        Some(HeaderName::ContentLength) => {
+            r.response.fields.remove_known(HeaderName::ContentLength);
             return without_length(body);
         }
-        Some(known_name @ (Known::Server | Known::Date)) if value.is_empty() => {
+        Some(known_name @ (HeaderName::Server | HeaderName::Date)) if value.is_empty() => {
             r.response.fields.remove_known(known_name);
             r.response.omitted.add(known_name);
         }
         _ => {
             match known_name {
-                Some(Known::Location) => r.response.location = Bytes::new(),
-                Some(Known::LastModified) => r.response.last_modified = date::parse(&value),
-                Some(Known::AcceptRanges) if value.is_empty() => refuse_ranges(r),
+                Some(HeaderName::Location) => r.response.location = Bytes::new(),
+                Some(HeaderName::LastModified) => r.response.last_modified = date::parse(&value),
+                Some(HeaderName::AcceptRanges) if value.is_empty() => refuse_ranges(r),
                 _ => {}
             }
             match (&change.effect, value.is_empty()) {
@@ -187,7 +189,7 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
 impl Handler for HeadersMore {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         for rule in self.requests.iter() {
-            if rule.has_type(r.head.field_known(Known::ContentType).unwrap_or_default()) {
+            if rule.has_type(r.head.field_known(HeaderName::ContentType).unwrap_or_default()) {
                 rule.changes.iter().for_each(|change| change_request(change, r));
             }
         }
@@ -217,7 +219,7 @@ fn change_request(change: &Change, r: &mut Request) {
     if value.is_empty() {
         return remove_request_fields(&change.names, r);
     }
-    if *known_name == Some(Known::Host) {
+    if *known_name == Some(HeaderName::Host) {
         // DIFF(nginx): a host that could not have been sent changes nothing.
         let Ok(host) = Host::parse(&value) else {
             let value = Text(&value);

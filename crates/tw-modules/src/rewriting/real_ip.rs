@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_module_support::forwarded::{ProxyChain, forwarded};
 use tw_module_support::trusted_proxies::TrustedProxies;
 use tw_net::Addr;
@@ -130,7 +130,7 @@ impl RealIp {
         let address = match &self.header {
             Source::Field(name) => forwarded(peer, r.head.field(name), self.chain, trusts),
             Source::Forwarded => {
-                if !r.head.has(Known::XForwardedFor) {
+                if !r.head.has(HeaderName::XForwardedFor) {
                     return None;
                 }
                 forwarded(peer, r.head.field_all(b"x-forwarded-for"), self.chain, trusts)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_phases::user_agent::is_msie;
 use tw_request::plan::Plan;
 use tw_request::protocol::{Http, Resolve};
@@ -177,7 +177,7 @@ fn by_default(_: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn msie(r: &Request, out: &mut Vec<u8>) -> Value {
-    if is_msie(r.head.field_known(Known::UserAgent).unwrap_or_default()) {
+    if is_msie(r.head.field_known(HeaderName::UserAgent).unwrap_or_default()) {
         out.push(b'1');
     }
     Value::Found
@@ -185,7 +185,7 @@ fn msie(r: &Request, out: &mut Vec<u8>) -> Value {
 
 impl Browsers {
     fn put(&self, r: &Request, age: Age, out: &mut Vec<u8>) -> Value {
-        if self.age(r.head.field_known(Known::UserAgent)) == age {
+        if self.age(r.head.field_known(HeaderName::UserAgent)) == age {
             out.extend_from_slice(match age {
                 Age::Modern => &self.modern_value,
                 Age::Ancient => &self.ancient_value,

@@ -8,7 +8,7 @@ use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostNam
 use tw_core::module::Settings;
 use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_core::server_names::ServerName;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::Level;
 use tw_request::plan::Plan;
 use tw_request::protocol::{Http, Resolve};
@@ -208,7 +208,7 @@ impl Valid {
 
     /// Returns `true` if the referer of `r` is valid. An expression that fails is logged and does not match.
     fn has(&self, r: &Request) -> bool {
-        let referer = r.head.field_known(Known::Referer);
+        let referer = r.head.field_known(HeaderName::Referer);
         self.is_valid(referer).unwrap_or_else(|BacktrackLimit| {
             let referer = tw_log::Text(referer.unwrap_or_default());
             r.log(

@@ -9,7 +9,7 @@ use tw_connect::failure::UpstreamFailure;
 use tw_connect::h2_pool::{StreamEvent, UpstreamStream};
 use tw_http::fields::{Name, Value};
 use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
-use tw_http::{Fields, Known, Method, hop, num};
+use tw_http::{Fields, HeaderName, Method, hop, num};
 use tw_http2::FieldSection;
 use tw_log::Text;
 
@@ -128,7 +128,7 @@ impl Http2Codec {
             if size > self.head_size {
                 return Err(UpstreamFailure::Invalid("upstream sent too big header".into()));
             }
-            let known_name = Known::find(name);
+            let known_name = HeaderName::find(name);
             if let Some(known_name) = known_name
                 && is_single(known_name)
                 && answer.fields.has(known_name)
@@ -222,7 +222,7 @@ fn check(list: &FieldSection, what: &str) -> Result<(), UpstreamFailure> {
 /// Length of the body according to the head (RFC 9113 section 8.1.1).
 fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
     const NAME: &[u8] = b"content-length";
-    if !fields.has(Known::ContentLength) {
+    if !fields.has(HeaderName::ContentLength) {
         return Ok(None);
     }
     let mut values = fields.get_all(NAME);
@@ -257,7 +257,7 @@ fn cut_short() -> UpstreamFailure {
 fn trailing(trailers: &FieldSection) -> Fields {
     let mut fields = Fields::default();
     for (name, value) in trailers.iter() {
-        let known_name = Known::find(name);
+        let known_name = HeaderName::find(name);
         if hop::may_be_trailer(name, known_name) {
             fields.append(Name::CopyKnown(name, known_name), Value::Copy(value));
         }

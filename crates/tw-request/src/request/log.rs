@@ -40,10 +40,10 @@ impl LineContext for Context<'_> {
         if let Some(url) = r.upstream.url_text() {
             visitor.quoted("upstream", format_args!("{url}"));
         }
-        if let Some(host) = r.head.field_known(tw_http::Known::Host) {
+        if let Some(host) = r.head.field_known(tw_http::HeaderName::Host) {
             visitor.quoted("host", format_args!("{}", Text(host)));
         }
-        if let Some(referer) = r.head.field_known(tw_http::Known::Referer) {
+        if let Some(referer) = r.head.field_known(tw_http::HeaderName::Referer) {
             visitor.quoted("referrer", format_args!("{}", Text(referer)));
         }
         let core = &r.plan().core;

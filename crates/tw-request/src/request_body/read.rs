@@ -265,7 +265,7 @@ fn not_stored(r: &mut Request, error: &DiskError) -> u16 {
     if !error.is_passing() {
         return 500;
     }
-    r.response.fields.set(tw_http::Known::RetryAfter, "1");
+    r.response.fields.set(tw_http::HeaderName::RetryAfter, "1");
     503
 }
 

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use tw_core::host_names::HostName;
 use tw_core::server_names::ServerName;
 use tw_http::escape::{Unescape, unescape};
-use tw_http::{Known, base64, target};
+use tw_http::{HeaderName, base64, target};
 use tw_log::Text;
 use tw_request::request::Request;
 
@@ -104,7 +104,7 @@ pub(super) fn is_nameless(names: &[ServerName]) -> bool {
 fn authority(r: &Request) -> Option<String> {
     let name = str::from_utf8(&r.route.host).ok().filter(|name| !name.is_empty())?;
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
-    let field = r.head.field_known(Known::Host).and_then(|field| field.split_at_checked(name.len()));
+    let field = r.head.field_known(HeaderName::Host).and_then(|field| field.split_at_checked(name.len()));
     let rest = field.filter(|(host, _)| host.eq_ignore_ascii_case(name.as_bytes())).map(|(_, rest)| rest);
     let port = rest.and_then(|rest| str::from_utf8(rest.strip_prefix(b":")?).ok()?.parse::<u16>().ok());
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();

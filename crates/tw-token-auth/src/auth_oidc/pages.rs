@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_http::{Known, Method, RequestHead, target};
+use tw_http::{HeaderName, Method, RequestHead, target};
 use tw_log::Level;
 use tw_module_support::access_refusal::try_later;
 use tw_module_support::cross_origin::is_cross_origin;
@@ -163,7 +163,7 @@ async fn log_out(provider: &Provider, r: &mut Request) -> Outcome {
     match provider.logout_location(&origin, metadata.as_deref(), session.as_ref()) {
         Some(location) => redirect_to(r, location),
         None => {
-            r.response.fields.set(Known::CacheControl, "no-store");
+            r.response.fields.set(HeaderName::CacheControl, "no-store");
             Outcome::Status(204)
         }
     }
@@ -217,9 +217,9 @@ async fn log_out_in_frame(provider: &Provider, r: &mut Request) -> Outcome {
 
 /// Ends the sessions that the provider names in a token.
 async fn log_out_by_token(provider: &Provider, r: &mut Request) -> Outcome {
-    r.response.fields.set(Known::CacheControl, "no-store");
+    r.response.fields.set(HeaderName::CacheControl, "no-store");
     if r.method() != Method::Post {
-        r.response.fields.append(Known::Allow, "POST");
+        r.response.fields.append(HeaderName::Allow, "POST");
         return Outcome::Status(405);
     }
     let form = match small_body::read(r, LOGOUT_FORM_SIZE_MAX).await {
@@ -279,14 +279,14 @@ fn add_cookie(r: &mut Request, provider: &Provider, name: &str, value: Option<&s
 
 /// Shows a page that is not stored.
 fn show(r: &mut Request, page: Bytes) -> Outcome {
-    r.response.fields.set(Known::CacheControl, "no-store");
+    r.response.fields.set(HeaderName::CacheControl, "no-store");
     r.response.content_type = Bytes::from_static(b"text/html; charset=utf-8");
     r.response.status = 200;
     Outcome::Respond(Body::Bytes(page))
 }
 
 fn redirect_to(r: &mut Request, location: String) -> Outcome {
-    r.response.fields.set(Known::CacheControl, "no-store");
+    r.response.fields.set(HeaderName::CacheControl, "no-store");
     r.response.location = location.into();
     Outcome::Status(302)
 }

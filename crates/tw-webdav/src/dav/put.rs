@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use tw_disk::{CreateOptions, Disk, DiskError, Errno, File, FileKind};
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_request::body::Body;
@@ -55,7 +55,7 @@ impl Dav {
             Ok(_) => 204,
             Err(_) => 201,
         };
-        let mtime = r.head.field_known(Known::Date).and_then(date::parse);
+        let mtime = r.head.field_known(HeaderName::Date).and_then(date::parse);
         if let Err(error) = set_attributes(r, &disk, &file, self.access, mtime).await {
             return Err(fail(r, &error, &temp));
         }
@@ -108,7 +108,7 @@ async fn date_file(r: &mut Request, disk: &Disk, file: &File, mtime: Option<i64>
 fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
     let (status, level) = super::status_of_place(error);
     if status == 503 {
-        r.response.fields.set(Known::RetryAfter, "1");
+        r.response.fields.set(HeaderName::RetryAfter, "1");
     }
     r.log(level, format_args!("{}", error.on(path)));
     status

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_disk::{CreateOptions, Disk, Errno, FileKind};
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::{Level, Text};
 use tw_request::body::Body;
 use tw_request::files;
@@ -131,7 +131,7 @@ fn add(
         Err(LockRefused::Locked(root)) => Ok(Some(locked(r, &root))),
         Err(LockRefused::Full) => {
             r.log(Level::Error, format_args!("zone \"{}\" has no room for a lock", locks.zone.name()));
-            r.response.fields.set(Known::RetryAfter, "1");
+            r.response.fields.set(HeaderName::RetryAfter, "1");
             Err(503)
         }
     }

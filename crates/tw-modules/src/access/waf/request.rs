@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_disk::DiskError;
-use tw_http::Known;
+use tw_http::HeaderName;
 use tw_log::Level;
 use tw_request::plan::{AccessPurpose, Handler, Outcome, Step};
 use tw_request::request::Request;
@@ -156,7 +156,7 @@ fn after_wait(
         Err(error) => {
             r.log(Level::Error, format_args!("request was not checked by the firewall: {error}"));
             if error.is_passing() {
-                r.response.fields.set(Known::RetryAfter, "1");
+                r.response.fields.set(HeaderName::RetryAfter, "1");
                 return Outcome::Status(503);
             }
             Outcome::Status(500)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 use bytes::Bytes;
-use tw_http::{Known, Method};
+use tw_http::{HeaderName, Method};
 use tw_log::Level;
 use tw_request::body::{Body, Pull};
 use tw_request::plan::{LocalFuture, WholeBodyFilter};
@@ -152,7 +152,7 @@ async fn gather(r: &mut Request, mut body: Body, limit: usize) -> Result<Gathere
             }
         }
     }
-    r.response.fields.remove_known(Known::AcceptRanges);
+    r.response.fields.remove_known(HeaderName::AcceptRanges);
     Ok(Gathered { bytes: gathered.into(), rest: Some(body) })
 }
 

@@ -2,7 +2,7 @@
 //! of CGI (RFC 3875 section 4.1.18).
 
 use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
-use tw_http::{Framing, Known};
+use tw_http::{Framing, HeaderName};
 use tw_http_cache::{CONDITIONAL, UpstreamConditions};
 use tw_otel::context::{self, InjectedContext};
 use tw_request::protocol::Resolve;
@@ -92,14 +92,14 @@ impl Params {
     fn replace(&mut self, field: &[u8]) {
         let field = field.to_ascii_uppercase();
         let name: Vec<u8> = field.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
-        match Known::find(&name) {
+        match HeaderName::find(&name) {
             Some(known_name) => self.known_bits |= known_name.bit(),
             None => self.others.push(field.into()),
         }
     }
 
     /// Returns `true` if a field of the request is not passed on.
-    fn replaces(&self, name: &[u8], known_name: Option<Known>) -> bool {
+    fn replaces(&self, name: &[u8], known_name: Option<HeaderName>) -> bool {
         match known_name {
             Some(known_name) => self.known_bits & known_name.bit() != 0,
             None => self.others.iter().any(|other| {
@@ -166,7 +166,7 @@ impl RequestParams<'_> {
         let mut name = Vec::new();
         if let Some(conditions) = &self.conditions {
             for (field, value) in conditions.fields() {
-                if !value.is_empty() && !self.params.replaces(field, Known::find(field)) {
+                if !value.is_empty() && !self.params.replaces(field, HeaderName::find(field)) {
                     param_of(field, &mut name);
                     write(writer, &name, |out| out.extend_from_slice(value));
                 }
@@ -187,7 +187,7 @@ impl RequestParams<'_> {
             let is_ours = self.conditions.is_some()
                 && known_name.is_some_and(|known_name| CONDITIONAL.contains(&known_name));
             // DIFF(nginx): it is about the client's connection (RFC 7540 section 3.2.1).
-            let is_of_connection = known_name == Some(Known::Http2Settings);
+            let is_of_connection = known_name == Some(HeaderName::Http2Settings);
             if is_ours || is_injected || is_of_connection || self.params.replaces(field, known_name) {
                 continue;
             }
@@ -197,7 +197,7 @@ impl RequestParams<'_> {
                 continue;
             }
             param_of(field, &mut name);
-            let between: &[u8] = if known_name == Some(Known::Cookie) { b"; " } else { b", " };
+            let between: &[u8] = if known_name == Some(HeaderName::Cookie) { b"; " } else { b", " };
             write(writer, &name, |out| {
                 out.extend_from_slice(first);
                 for line in lines {

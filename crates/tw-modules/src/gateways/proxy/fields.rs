@@ -2,7 +2,7 @@
 
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
-use tw_http::{Framing, Known, hop};
+use tw_http::{Framing, HeaderName, hop};
 use tw_http_cache::{CONDITIONAL, UpstreamConditions};
 use tw_otel::context::{self, InjectedContext};
 use tw_request::header_names::HeaderNames;
@@ -86,22 +86,22 @@ impl RequestFields {
         }
         // HTTP/1.1 needs one.
         let host = if value.is_empty() { host } else { &value };
-        writer.field_known(b"Host", Some(Known::Host), host)?;
+        writer.field_known(b"Host", Some(HeaderName::Host), host)?;
         for (name, template) in &self.set {
             value.clear();
             template.eval(r, &mut value);
             if value.is_empty() {
                 continue;
             }
-            let known_name = Known::find(name);
+            let known_name = HeaderName::find(name);
             // The length of the body must agree with its framing.
-            if matches!(known_name, Some(Known::ContentLength | Known::TransferEncoding)) {
+            if matches!(known_name, Some(HeaderName::ContentLength | HeaderName::TransferEncoding)) {
                 continue;
             }
             // DIFF(nginx): requests that nobody here would see are not asked for, whatever the client wishes. `HTTP2-Settings` is a
             // part of asking for them, and about the client's connection (RFC 7540 section 3.2.1).
-            let asks_for_them = known_name == Some(Known::Upgrade) && hop::carries_requests(&value);
-            if asks_for_them || known_name == Some(Known::Http2Settings) {
+            let asks_for_them = known_name == Some(HeaderName::Upgrade) && hop::carries_requests(&value);
+            if asks_for_them || known_name == Some(HeaderName::Http2Settings) {
                 continue;
             }
             writer.field_known(name, known_name, &value)?;

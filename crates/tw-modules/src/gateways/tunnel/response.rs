@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tw_conf::{ConfError, Word};
-use tw_http::{Known, fields, hop};
+use tw_http::{HeaderName, fields, hop};
 use tw_request::protocol::Resolve;
 use tw_request::request::Request;
 use tw_request::vars::Template;
@@ -85,7 +85,7 @@ fn parse_field(line: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     if !fields::is_name(name) || name.contains(&b'$') {
         return Err("has an invalid name of a field (only values may hold variables)");
     }
-    if Known::find(name)
+    if HeaderName::find(name)
         .is_some_and(|known_name| hop::is_framing(known_name) || hop::is_hop_by_hop(known_name))
     {
         return Err("must not hold fields that frame the response or belong to the connection");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_conf::{ConfError, Cx, Node, Word};
 use tw_http::fields::is_name;
-use tw_http::{Known, hop};
+use tw_http::{HeaderName, hop};
 use tw_request::protocol::Resolve;
 use tw_request::vars::Template;
 
@@ -53,7 +53,7 @@ struct RawField {
 /// Names of the fields that a change is about.
 #[derive(Debug, Clone)]
 pub(super) enum FieldNames {
-    One(Bytes, Option<Known>),
+    One(Bytes, Option<HeaderName>),
     /// Names that begin like this.
     Prefix(Box<[u8]>),
 }
@@ -156,7 +156,7 @@ impl RawField {
                 return Err(node.fail(format!("\"{shown}\" with \"*\" can only be removed")).at(word.span));
             }
             Some(prefix) if prefix.is_empty() || is_name(prefix) => FieldNames::Prefix(prefix.into()),
-            None if is_name(name) => FieldNames::One(Bytes::copy_from_slice(name), Known::find(name)),
+            None if is_name(name) => FieldNames::One(Bytes::copy_from_slice(name), HeaderName::find(name)),
             _ => return Err(node.fail(format!("invalid name of a field \"{shown}\"")).at(word.span)),
         };
         if is_refused(&names, side, value) {
@@ -175,10 +175,10 @@ impl RawField {
 fn is_refused(names: &FieldNames, side: Side, value: &[u8]) -> bool {
     let FieldNames::One(_, Some(name)) = *names else { return false };
     match side {
-        Side::Response => hop::is_framing(name) && (name != Known::ContentLength || !value.is_empty()),
+        Side::Response => hop::is_framing(name) && (name != HeaderName::ContentLength || !value.is_empty()),
         // A protocol that the client has not offered could be switched to, a body awaited that it holds back.
         Side::Request if !value.is_empty() => {
-            hop::is_framing(name) || hop::is_hop_by_hop(name) || name == Known::Expect
+            hop::is_framing(name) || hop::is_hop_by_hop(name) || name == HeaderName::Expect
         }
         Side::Request => hop::is_framing(name),
     }
@@ -191,7 +191,7 @@ impl FieldNames {
             Self::One(one, _) => one.eq_ignore_ascii_case(name),
             Self::Prefix(prefix) => {
                 name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
-                    && !Known::find(name).is_some_and(hop::is_framing)
+                    && !HeaderName::find(name).is_some_and(hop::is_framing)
             }
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tw_conf::Buffers;
 use tw_core::session::Session;
 use tw_disk::{Account, JobClass, JobSource};
-use tw_http::{Known, Method, num};
+use tw_http::{HeaderName, Method, num};
 use tw_log::Level;
 use tw_module_support::changed_body::{refuse_ranges, remove_length};
 use tw_module_support::types::Types;
@@ -111,7 +111,7 @@ impl CompressionRules {
                 self.stream(body, Pieces::Many(Some(share)))
             }
         };
-        r.response.fields.set(Known::ContentEncoding, self.spec.coding().word());
+        r.response.fields.set(HeaderName::ContentEncoding, self.spec.coding().word());
         remove_length(r);
         refuse_ranges(r);
         r.response.weaken_etag();
@@ -141,8 +141,9 @@ impl CompressionRules {
     }
 
     fn applies_to(&self, r: &Request, body: &Body) -> bool {
-        let is_encoded =
-            || r.response.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
+        let is_encoded = || {
+            r.response.fields.get_known(HeaderName::ContentEncoding).is_some_and(|value| !value.is_empty())
+        };
         matches!(r.response.status, 200 | 403 | 404)
             && !is_encoded()
             && length(r, body).is_none_or(|length| length >= self.min_length)
@@ -210,7 +211,7 @@ impl CompressionRules {
 
 /// Length of the response before it is compressed. A response to HEAD may have no body and still have a length.
 fn length(r: &Request, body: &Body) -> Option<u64> {
-    match r.response.fields.get_known(Known::ContentLength) {
+    match r.response.fields.get_known(HeaderName::ContentLength) {
         Some(value) => num::parse(value),
         None => body.len(),
     }

@@ -3,7 +3,7 @@
 use super::fields::{put_fields, put_joined};
 use tw_core::vars::write::{put, put_maybe, put_number, put_port, put_some};
 use tw_http::base64::{self, Alphabet};
-use tw_http::{Framing, Known, Method, target};
+use tw_http::{Framing, HeaderName, Method, target};
 use tw_log::{Level, Text};
 use tw_request::request::Request;
 
@@ -34,16 +34,20 @@ pub(super) static VARIABLES: &[VarDef] = &[
         "Port that came with the host, if one did.",
     ),
     VarDef::one("is_request_port", is_request_port, "`:` if $request_port is not empty, else empty."),
-    VarDef::one("http_host", |r, out| put_known(r, Known::Host, out), "The `Host` field."),
-    VarDef::one("http_user_agent", |r, out| put_known(r, Known::UserAgent, out), "The `User-Agent` field."),
-    VarDef::one("http_referer", |r, out| put_known(r, Known::Referer, out), "The `Referer` field."),
-    VarDef::one("http_via", |r, out| put_known(r, Known::Via, out), "The `Via` field."),
+    VarDef::one("http_host", |r, out| put_known(r, HeaderName::Host, out), "The `Host` field."),
+    VarDef::one(
+        "http_user_agent",
+        |r, out| put_known(r, HeaderName::UserAgent, out),
+        "The `User-Agent` field.",
+    ),
+    VarDef::one("http_referer", |r, out| put_known(r, HeaderName::Referer, out), "The `Referer` field."),
+    VarDef::one("http_via", |r, out| put_known(r, HeaderName::Via, out), "The `Via` field."),
     VarDef::one(
         "http_x_forwarded_for",
-        |r, out| put_known(r, Known::XForwardedFor, out),
+        |r, out| put_known(r, HeaderName::XForwardedFor, out),
         "The `X-Forwarded-For` field.",
     ),
-    VarDef::one("http_cookie", |r, out| put_known(r, Known::Cookie, out), "The `Cookie` field."),
+    VarDef::one("http_cookie", |r, out| put_known(r, HeaderName::Cookie, out), "The `Cookie` field."),
     VarDef::family(
         "http_",
         |r, name, out| put_fields(out, r.head.fields(), name),
@@ -52,7 +56,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::family("cookie_", cookie, "Cookie of that name."),
     VarDef::one(
         "content_type",
-        |r, out| put_known(r, Known::ContentType, out),
+        |r, out| put_known(r, HeaderName::ContentType, out),
         "The `Content-Type` field of the request.",
     ),
     VarDef::one("content_length", content_length, "Length of the request's body in bytes."),
@@ -124,11 +128,11 @@ fn is_request_port(r: &Request, out: &mut Vec<u8>) -> Value {
     put(out, if port == 0 { b"" } else { b":" })
 }
 
-fn put_known(r: &Request, name: Known, out: &mut Vec<u8>) -> Value {
+fn put_known(r: &Request, name: HeaderName, out: &mut Vec<u8>) -> Value {
     if !r.head.has(name) {
         return Value::Missing;
     }
-    let separator: &[u8] = if name == Known::Cookie { b"; " } else { b", " };
+    let separator: &[u8] = if name == HeaderName::Cookie { b"; " } else { b", " };
     put_joined(out, r.head.field_all(name.as_str().as_bytes()), separator)
 }
 
@@ -141,7 +145,7 @@ fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.head.framing() {
         // The length of a chunked body is known once all of it was received.
         Framing::Chunked if !r.body.is_pending() => put_number(out, r.body.received()),
-        _ => put_maybe(out, r.head.field_known(Known::ContentLength)),
+        _ => put_maybe(out, r.head.field_known(HeaderName::ContentLength)),
     }
 }
 
@@ -165,8 +169,8 @@ fn remote_user(r: &Request, out: &mut Vec<u8>) -> Value {
 /// and nothing appended, if the client sent no credentials or malformed ones.
 pub fn basic_user(r: &Request, out: &mut Vec<u8>) -> Option<usize> {
     let name = match r.method() {
-        Method::Connect => Known::ProxyAuthorization,
-        _ => Known::Authorization,
+        Method::Connect => HeaderName::ProxyAuthorization,
+        _ => HeaderName::Authorization,
     };
     let (scheme, encoded) = r.head.field_known(name)?.split_at_checked(b"Basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {

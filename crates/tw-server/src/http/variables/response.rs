@@ -2,7 +2,7 @@
 
 use super::fields::put_fields;
 use tw_core::vars::write::{put, put_number};
-use tw_http::{Fields, Known, Version, date};
+use tw_http::{Fields, HeaderName, Version, date};
 use tw_request::request::Request;
 
 use super::client::set_limit_rate;
@@ -92,7 +92,7 @@ fn content_type(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
-    match (r.response.fields.get_known(Known::ContentLength), r.response.content_length) {
+    match (r.response.fields.get_known(HeaderName::ContentLength), r.response.content_length) {
         _ if !has_content(r) => Value::Missing,
         (Some(field), _) => put(out, field),
         (None, Some(length)) => put_number(out, length),
@@ -121,7 +121,7 @@ fn location(r: &Request, out: &mut Vec<u8>) -> Value {
 
 // DIFF(nginx): a field that was sent has its value whatever the status.
 fn last_modified(r: &Request, out: &mut Vec<u8>) -> Value {
-    match (r.response.fields.get_known(Known::LastModified), r.response.last_modified) {
+    match (r.response.fields.get_known(HeaderName::LastModified), r.response.last_modified) {
         (Some(field), _) => put(out, field),
         (None, Some(seconds)) if matches!(r.response.status, 200 | 206 | 304) => {
             put(out, &date::format(seconds))

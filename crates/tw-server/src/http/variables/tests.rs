@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_core::vars::write::put_seconds;
-use tw_http::Known;
+use tw_http::HeaderName;
 
 use super::*;
 use tw_http_testkit::{eval, with_request};
@@ -243,7 +243,7 @@ fn the_response() {
         full(r);
         r.state.error_status = Some(404);
         r.response.status = 404;
-        r.response.fields.append(Known::ContentLength, "6");
+        r.response.fields.append(HeaderName::ContentLength, "6");
     };
     check_after(conf, head, refused, &[("$status", "404"), (fields, "text/html; charset=utf-8|6|-")]);
     let unknown = move |r: &mut Request| {
@@ -275,7 +275,7 @@ fn location_field_is_absolute_after_the_head_is_sent() {
         check_after(&conf, head, moved, &[("$sent_http_location", expected)]);
     }
     let field = |r: &mut Request| {
-        r.response.fields.append(Known::Location, "http://origin.example/");
+        r.response.fields.append(HeaderName::Location, "http://origin.example/");
         sent(r, 100, 0);
     };
     check_after(CONF, head, field, &[("$sent_http_location", "http://origin.example/")]);

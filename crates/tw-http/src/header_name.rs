@@ -4,20 +4,20 @@
 //! comparison per field. A name is recognised by a perfect hash over its length, first and last letter (the
 //! multiplier is found at compile time) and one comparison.
 
-macro_rules! known {
+macro_rules! header_names {
     ($($variant:ident = $name:literal,)*) => {
-        /// A field name the server knows; the discriminant is its slot.
+        /// Name of a field that the server looks at; the discriminant is its slot.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum Known {
+        pub enum HeaderName {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
         }
 
-        const ALL: &[(Known, &str)] = &[$((Known::$variant, $name),)*];
+        const ALL: &[(HeaderName, &str)] = &[$((HeaderName::$variant, $name),)*];
     };
 }
 
-known! {
+header_names! {
     Host = "Host",
     Connection = "Connection",
     UserAgent = "User-Agent",
@@ -78,9 +78,9 @@ known! {
 }
 
 /// Number of known names; below 64, so that a set of them is one `u64`.
-pub const KNOWN_COUNT: usize = ALL.len();
+pub const HEADER_NAME_COUNT: usize = ALL.len();
 
-const _: () = assert!(KNOWN_COUNT < 64);
+const _: () = assert!(HEADER_NAME_COUNT < 64);
 
 /// Slots of the hash table: 512 keeps the search for a multiplier short and the table at 8 cache lines.
 const TABLE_BITS: u32 = 9;
@@ -102,7 +102,7 @@ struct Folded {
     case: [u64; WORDS],
 }
 
-static FOLDED: [Folded; KNOWN_COUNT] = fold_all();
+static FOLDED: [Folded; HEADER_NAME_COUNT] = fold_all();
 
 static TABLE: Table = search();
 
@@ -117,7 +117,7 @@ const fn search() -> Table {
     loop {
         let mut slots = [EMPTY; 1 << TABLE_BITS];
         let mut i = 0;
-        while i < KNOWN_COUNT {
+        while i < HEADER_NAME_COUNT {
             let name = ALL[i].1.as_bytes();
             let at = hash(name.len(), name[0], name[name.len() - 1], multiplier);
             if slots[at] != EMPTY {
@@ -126,7 +126,7 @@ const fn search() -> Table {
             slots[at] = i as u8;
             i += 1;
         }
-        if i == KNOWN_COUNT {
+        if i == HEADER_NAME_COUNT {
             return Table { multiplier, slots };
         }
         multiplier = multiplier.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f) | 1;
@@ -134,10 +134,10 @@ const fn search() -> Table {
 }
 
 #[allow(clippy::indexing_slicing)] // evaluated at compile time: an index out of range is a compile error
-const fn fold_all() -> [Folded; KNOWN_COUNT] {
-    let mut all = [Folded { words: [0; WORDS], case: [0; WORDS] }; KNOWN_COUNT];
+const fn fold_all() -> [Folded; HEADER_NAME_COUNT] {
+    let mut all = [Folded { words: [0; WORDS], case: [0; WORDS] }; HEADER_NAME_COUNT];
     let mut i = 0;
-    while i < KNOWN_COUNT {
+    while i < HEADER_NAME_COUNT {
         let name = ALL[i].1.as_bytes();
         let mut at = 0;
         while at < name.len() {
@@ -169,28 +169,28 @@ const fn masks() -> [[u64; WORDS]; WORDS * 8 + 1] {
     all
 }
 
-impl Known {
+impl HeaderName {
     /// Recognises a name in any case. Cost: one multiplication and the comparison of three words.
     #[inline]
-    pub fn find(name: &[u8]) -> Option<Known> {
+    pub fn find(name: &[u8]) -> Option<HeaderName> {
         let mut padded = [0; WORDS * 8];
         padded.get_mut(..name.len())?.copy_from_slice(name);
-        Known::find_padded(&padded, name.len())
+        HeaderName::find_padded(&padded, name.len())
     }
 
-    /// Like [`Known::find`], for the first `len` bytes of `line`. Avoids the copy if the line has some more bytes,
+    /// Like [`HeaderName::find`], for the first `len` bytes of `line`. Avoids the copy if the line has some more bytes,
     /// and has no branches that depend on the length of the name, which would be mispredicted.
     #[inline]
-    pub(crate) fn find_at_start(line: &[u8], len: usize) -> Option<Known> {
+    pub(crate) fn find_at_start(line: &[u8], len: usize) -> Option<HeaderName> {
         match line.first_chunk() {
-            Some(padded) => Known::find_padded(padded, len),
-            None => Known::find(line.get(..len)?),
+            Some(padded) => HeaderName::find_padded(padded, len),
+            None => HeaderName::find(line.get(..len)?),
         }
     }
 
     /// Recognises the first `len` bytes; what the others are does not matter.
     #[inline]
-    fn find_padded(padded: &[u8; WORDS * 8], len: usize) -> Option<Known> {
+    fn find_padded(padded: &[u8; WORDS * 8], len: usize) -> Option<HeaderName> {
         let &first = padded.first()?;
         let &last = padded.get(len.wrapping_sub(1))?;
         let slot = usize::from(*TABLE.slots.get(hash(len, first, last, TABLE.multiplier))?);
@@ -213,7 +213,7 @@ impl Known {
         ALL.get(self.slot()).map_or("", |entry| entry.1)
     }
 
-    /// The number of the name: `0..KNOWN_COUNT`.
+    /// The number of the name: `0..HEADER_NAME_COUNT`.
     #[inline]
     pub const fn slot(self) -> usize {
         self as usize
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn every_name_is_found_in_any_case() {
         for &(name, text) in ALL {
-            assert_eq!(Known::find(text.as_bytes()), Some(name), "{text}");
-            assert_eq!(Known::find(text.to_ascii_lowercase().as_bytes()), Some(name), "{text}");
-            assert_eq!(Known::find(text.to_ascii_uppercase().as_bytes()), Some(name), "{text}");
+            assert_eq!(HeaderName::find(text.as_bytes()), Some(name), "{text}");
+            assert_eq!(HeaderName::find(text.to_ascii_lowercase().as_bytes()), Some(name), "{text}");
+            assert_eq!(HeaderName::find(text.to_ascii_uppercase().as_bytes()), Some(name), "{text}");
             assert_eq!(name.as_str(), text);
             assert!(text.len() <= WORDS * 8, "{text}");
         }
@@ -249,9 +249,9 @@ mod tests {
                     let mut name = text.as_bytes().to_vec();
                     name[at] = byte;
                     let same = name.eq_ignore_ascii_case(text.as_bytes());
-                    assert_eq!(Known::find(&name) == Some(known_name), same, "{text} {at} {byte:#x}");
+                    assert_eq!(HeaderName::find(&name) == Some(known_name), same, "{text} {at} {byte:#x}");
                     name.extend_from_slice(b": something long enough");
-                    let found_name = Known::find_at_start(&name, text.len());
+                    let found_name = HeaderName::find_at_start(&name, text.len());
                     assert_eq!(found_name == Some(known_name), same, "{text} {at} {byte:#x}");
                 }
             }
@@ -269,9 +269,9 @@ mod tests {
             "content_length",
             "Content-Length ",
             "TE\0",
-            "X-A-Name-That-Is-Longer-Than-Any-Known-One",
+            "X-A-Name-That-Is-Longer-Than-Any-HeaderName-One",
         ] {
-            assert_eq!(Known::find(name.as_bytes()), None, "{name:?}");
+            assert_eq!(HeaderName::find(name.as_bytes()), None, "{name:?}");
         }
     }
 }
