@@ -6,14 +6,14 @@ use tw_tls::{Fingerprint, TlsTransport};
 
 pub(crate) fn check(data: &[u8]) {
     let all = peek(data);
-    let mut found = FirstBytes::Incomplete;
+    let mut result = FirstBytes::Incomplete;
     for end in 0..=data.len().min(1024) {
         let now = peek(data.get(..end).unwrap_or_default());
-        assert!(found == FirstBytes::Incomplete || found == now, "{end}");
-        found = now;
+        assert!(result == FirstBytes::Incomplete || result == now, "{end}");
+        result = now;
     }
-    if found != FirstBytes::Incomplete {
-        assert_eq!(found, all);
+    if result != FirstBytes::Incomplete {
+        assert_eq!(result, all);
     }
     if let FirstBytes::ClientHello(hello) = &all {
         let len = hello.server_name.len() + hello.alpn.iter().map(Vec::len).sum::<usize>();

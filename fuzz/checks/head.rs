@@ -32,7 +32,7 @@ pub(crate) fn check(data: &[u8]) {
 
 /// Everything that can be seen of the requests in the pieces, as text.
 fn outcome(pieces: &[&[u8]], limits: &HeadLimits) -> String {
-    let mut seen = String::new();
+    let mut description = String::new();
     let mut head = RequestHead::new();
     for piece in pieces {
         head.push(piece);
@@ -40,7 +40,7 @@ fn outcome(pieces: &[&[u8]], limits: &HeadLimits) -> String {
             match head.parse(limits) {
                 Ok(Progress::NeedMore) => break,
                 Ok(Progress::Complete) => {
-                    seen.push_str(&describe(&head));
+                    description.push_str(&describe(&head));
                     head.next_request();
                 }
                 Err(error) => {
@@ -48,12 +48,12 @@ fn outcome(pieces: &[&[u8]], limits: &HeadLimits) -> String {
                     assert!(matches!(error.status(), 400 | 405 | 414 | 494 | 501 | 505));
                     // The request line of a bad request is what arrived of it so far: not the same for all splits.
                     assert!(line.count() <= head.request_line().len() * 4);
-                    return format!("{seen}{error:?}");
+                    return format!("{description}{error:?}");
                 }
             }
         }
     }
-    seen
+    description
 }
 
 fn describe(head: &RequestHead) -> String {

@@ -43,14 +43,14 @@ fn one(pseudo: &PseudoFields<'_>, fields: &[(&[u8], &[u8])], content: Content, l
         fields.iter().try_for_each(|(name, value)| head.push_listed(name, value, limits))?;
         head.end_list(content, limits)
     });
-    let seen: Vec<_> = head.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+    let pairs: Vec<_> = head.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
     if let Err(error) = built {
         assert!(!head.error_text(error).to_string().is_empty());
         return;
     }
     assert_eq!(head.read_len(), head.head_len());
     assert!(head.rest().is_empty() && head.path().starts_with(b"/"));
-    for (name, value) in &seen {
+    for (name, value) in &pairs {
         let is_sent = |(sent, what): &(&[u8], &[u8])| *sent == &name[..] && what.trim_ascii() == &value[..];
         let is_joined = name == b"cookie" || name == b"host";
         assert!(is_joined || fields.iter().any(is_sent), "{name:?}: {value:?}");

@@ -4,17 +4,17 @@
 use tw_stream::mqtt::{FirstPacket, first_packet};
 
 pub(crate) fn check(data: &[u8]) {
-    let mut found = FirstPacket::Incomplete;
+    let mut result = FirstPacket::Incomplete;
     for end in 0..=data.len().min(1024) {
         let now = first_packet(data.get(..end).unwrap_or_default());
-        assert!(found == FirstPacket::Incomplete || found == now, "{end}");
-        found = now;
+        assert!(result == FirstPacket::Incomplete || result == now, "{end}");
+        result = now;
     }
     if let FirstPacket::Connect(packet, len) = first_packet(data) {
         assert!(len <= data.len());
-        let mut written = Vec::new();
-        packet.write(&mut written).expect("fields that were read");
-        let FirstPacket::Connect(again, _) = first_packet(&written) else {
+        let mut bytes = Vec::new();
+        packet.write(&mut bytes).expect("fields that were read");
+        let FirstPacket::Connect(again, _) = first_packet(&bytes) else {
             panic!("written packet is not valid")
         };
         assert_eq!(again, packet);

@@ -9,22 +9,22 @@ use tw_net::proxy_protocol::{Addrs, Header, MAX_HEADER, Tlv, parse, write_v1, wr
 const TLVS: [Tlv; 5] = [Tlv::Type(1), Tlv::Type(0x20), Tlv::Ssl(0x21), Tlv::Ssl(0xff), Tlv::SslVerify];
 
 pub(crate) fn check(data: &[u8]) {
-    let mut found = Ok(None);
+    let mut result = Ok(None);
     for end in 0..=data.len().min(MAX_HEADER + 1) {
         let now = parse(data.get(..end).unwrap_or_default());
-        match &found {
+        match &result {
             Ok(None) => {}
-            Ok(Some(_)) => assert_eq!(found, now, "{end}"),
+            Ok(Some(_)) => assert_eq!(result, now, "{end}"),
             // The line that is shown may be longer.
             Err(_) => assert!(now.is_err(), "{end}"),
         }
-        found = now;
+        result = now;
     }
     assert!(
-        !(matches!(found, Ok(None)) && data.len() >= MAX_HEADER),
+        !(matches!(result, Ok(None)) && data.len() >= MAX_HEADER),
         "more than the largest header is awaited"
     );
-    let Ok(Some((header, len))) = found else { return };
+    let Ok(Some((header, len))) = result else { return };
     assert!(len <= data.len() && len <= MAX_HEADER);
     for tlv in TLVS {
         if let Ok(Some(value)) = header.tlv(tlv) {
@@ -33,18 +33,18 @@ pub(crate) fn check(data: &[u8]) {
     }
     let Some(addrs) = header.addrs else { return };
     let [src, dst] = [addrs.src, addrs.dst].map(Addr::from);
-    let mut written = Vec::new();
-    write_v1(&mut written, &src, &dst);
-    check_again(&written, addrs);
-    written.clear();
-    write_v2(&mut written, SocketKind::Stream, &src, &dst, &[(1, b"h2".to_vec())]);
-    let again = check_again(&written, addrs);
+    let mut bytes = Vec::new();
+    write_v1(&mut bytes, &src, &dst);
+    check_again(&bytes, addrs);
+    bytes.clear();
+    write_v2(&mut bytes, SocketKind::Stream, &src, &dst, &[(1, b"h2".to_vec())]);
+    let again = check_again(&bytes, addrs);
     assert_eq!(again.tlv(Tlv::Type(1)).expect("values that were written").as_deref(), Some(&b"h2"[..]));
 }
 
 /// Reads what was written.
-fn check_again(written: &[u8], addrs: Addrs) -> Header {
-    let (again, len) = parse(written).expect("a written header").expect("a whole header");
-    assert_eq!((again.addrs, len), (Some(addrs), written.len()));
+fn check_again(bytes: &[u8], addrs: Addrs) -> Header {
+    let (again, len) = parse(bytes).expect("a written header").expect("a whole header");
+    assert_eq!((again.addrs, len), (Some(addrs), bytes.len()));
     again
 }

@@ -27,7 +27,7 @@ pub(crate) fn check(data: &[u8]) {
 
 /// Everything that can be seen of the responses in the pieces, as text.
 fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> String {
-    let mut seen = String::new();
+    let mut description = String::new();
     let mut head = OriginHead::new();
     for piece in pieces {
         head.push(piece);
@@ -35,32 +35,32 @@ fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> String {
             match head.parse(limits) {
                 Ok(Progress::NeedMore) => break,
                 Ok(Progress::Complete) => {
-                    seen.push_str(&describe(&head, limits));
+                    description.push_str(&describe(&head, limits));
                     head.next_response();
                 }
-                Err(error) => return format!("{seen}{error:?} {}", head.error_text(error)),
+                Err(error) => return format!("{description}{error:?} {}", head.error_text(error)),
             }
         }
     }
-    seen
+    description
 }
 
 /// Result of taking the heads out of the input.
 fn fed(data: &[u8], limits: &OriginLimits) -> String {
-    let mut seen = String::new();
+    let mut description = String::new();
     let mut head = OriginHead::new();
     let mut input = Bytes::copy_from_slice(data);
     loop {
         match head.feed(&mut input, limits) {
-            Ok(Progress::NeedMore) => return seen,
+            Ok(Progress::NeedMore) => return description,
             Ok(Progress::Complete) => {
                 assert!(head.rest().is_empty());
-                seen.push_str(&describe(&head, limits));
+                description.push_str(&describe(&head, limits));
                 head.next_response();
             }
             Err(error) => {
                 assert!(data.ends_with(&[head.rest(), &input].concat()));
-                return format!("{seen}{error:?} {}", head.error_text(error));
+                return format!("{description}{error:?} {}", head.error_text(error));
             }
         }
     }

@@ -9,6 +9,6 @@ pub(crate) fn check(data: &[u8]) {
         assert_eq!(SessionRecord::read(data.get(..end).unwrap_or_default()), None, "{end}");
     }
     assert_eq!(SessionRecord::read(&[data, &[0]].concat()), None);
-    let written = record.write().expect("a record that was read");
-    assert_eq!(SessionRecord::read(&written), Some(record));
+    let bytes = record.write().expect("a record that was read");
+    assert_eq!(SessionRecord::read(&bytes), Some(record));
 }

@@ -137,13 +137,13 @@ pub(super) fn work(args: &[String]) -> Outcome {
     if options.flag("syscalls") {
         return cases.into_iter().try_for_each(|case| print_syscalls(case, &ours, &peers, &plan));
     }
-    let mut found = Kept {
+    let mut results = Kept {
         arch: std::env::consts::ARCH.to_owned(),
         compiler: version(&ours.path, "-V", "built by ")?,
         valgrind: version(&valgrind()?, "--version", "")?,
         cases: BTreeMap::new(),
     };
-    println!("{} · {} · {}\n", version(&ours.path, "-V", "commit: ")?, found.compiler, found.valgrind);
+    println!("{} · {} · {}\n", version(&ours.path, "-V", "commit: ")?, results.compiler, results.valgrind);
     for case in cases {
         progress(case.name);
         let measured = measure(case, &ours, &peers, &plan)?;
@@ -157,14 +157,14 @@ pub(super) fn work(args: &[String]) -> Outcome {
             fs::write(dir.join(format!("{}.txt", case.name)), text)?;
             fs::write(dir.join(format!("{}.callgrind", case.name)), &measured.last_round)?;
         }
-        found.cases.insert(case.name.to_owned(), measured.counts);
+        results.cases.insert(case.name.to_owned(), measured.counts);
     }
-    let kept = Kept::read()?.filter(|kept| kept.arch == found.arch);
-    println!("{}", table(&found, kept.as_ref()).text());
-    let warnings = warnings(&found, kept.as_ref());
+    let kept = Kept::read()?.filter(|kept| kept.arch == results.arch);
+    println!("{}", table(&results, kept.as_ref()).text());
+    let warnings = warnings(&results, kept.as_ref());
     warnings.iter().for_each(|warning| println!("warning: {warning}"));
     if options.flag("save") {
-        println!("numbers: {}", found.save()?.display());
+        println!("numbers: {}", results.save()?.display());
     }
     if options.flag("check") && !warnings.is_empty() {
         Err(format!("{} cases have changed", warnings.len()).into())
@@ -276,11 +276,11 @@ fn functions(case: &Case, measured: &Measured, plan: &Plan, count: usize) -> Str
 }
 
 /// The table of all cases.
-fn table(found: &Kept, kept: Option<&Kept>) -> Table {
+fn table(results: &Kept, kept: Option<&Kept>) -> Table {
     let columns = ["instructions/request", "kept", "change", "allocations/request", "kept"];
     let mut table = Table::new("case", &columns);
     for case in CASES {
-        let Some(counts) = found.cases.get(case.name) else { continue };
+        let Some(counts) = results.cases.get(case.name) else { continue };
         let old = kept.and_then(|kept| kept.cases.get(case.name));
         let change = old.and_then(|old| change(old.instructions, counts.instructions));
         let cells = vec![
@@ -296,16 +296,16 @@ fn table(found: &Kept, kept: Option<&Kept>) -> Table {
 }
 
 /// One line for each case that has changed by more than [`CHANGE_MAX`].
-fn warnings(found: &Kept, kept: Option<&Kept>) -> Vec<String> {
+fn warnings(results: &Kept, kept: Option<&Kept>) -> Vec<String> {
     let Some(kept) = kept else { return Vec::new() };
     let mut warnings = Vec::new();
     for (name, old) in &kept.cases {
-        let Some(new) = found.cases.get(name) else { continue };
+        let Some(new) = results.cases.get(name) else { continue };
         if let Some(change) = change(old.instructions, new.instructions)
             && change.abs() > CHANGE_MAX
         {
             let mut warning = format!("{name}: {} instructions per request", percent(change));
-            if kept.compiler != found.compiler {
+            if kept.compiler != results.compiler {
                 warning += &format!("; the kept number is of {}", kept.compiler);
             }
             warnings.push(warning);

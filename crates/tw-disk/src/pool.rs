@@ -141,9 +141,9 @@ impl Pool {
             work();
             Ok::<(), DiskError>(())
         };
-        if let Some(left) = self.0.shared.detach_or_leave(account, Op::Run, None, work) {
+        if let Some(job) = self.0.shared.detach_or_leave(account, Op::Run, None, work) {
             // All pools have ended, and so has the service: waiting here delays nothing.
-            left.run(&|| ());
+            job.run(&|| ());
         }
     }
 

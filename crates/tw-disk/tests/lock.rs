@@ -279,20 +279,20 @@ fn concurrent_locks_leave_nothing_behind() {
         for thread in 0..4_usize {
             let bench = &bench;
             scope.spawn(move || {
-                let mut held: Vec<(File, LockedFile)> = Vec::new();
+                let mut locked_files: Vec<(File, LockedFile)> = Vec::new();
                 for step in 0..600_usize {
                     let file = bench.open(&((step * 7 + thread * 5) % 12).to_string());
                     if let Some(locked) = bench.disk.lock_soon(&file, &bench.locks) {
-                        held.push((file, locked));
+                        locked_files.push((file, locked));
                     }
                     match step % 11 {
-                        0 => held.truncate(held.len() / 2),
-                        3 => held.iter().take(1).for_each(|(_, locked)| locked.give_up()),
+                        0 => locked_files.truncate(locked_files.len() / 2),
+                        3 => locked_files.iter().take(1).for_each(|(_, locked)| locked.give_up()),
                         5 => bench.locks.set_max((step as u64 % 9) * LOCK_FILE_MIN),
                         7 => bench.locks.set_max(8 * LOCK_FILE_MIN),
                         _ => {}
                     }
-                    if let Some((file, locked)) = held.last()
+                    if let Some((file, locked)) = locked_files.last()
                         && let Some(sent) = bench.sent(file, locked)
                     {
                         assert_eq!(sent.len(), MIN);

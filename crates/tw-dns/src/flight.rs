@@ -187,11 +187,11 @@ impl Resolver {
         let mut finding = pin!(self.find(&question));
         let answer = loop {
             let mut left_alone = pin!(flight.landed.closed());
-            let found = poll_fn(|cx| match finding.as_mut().poll(cx) {
+            let result = poll_fn(|cx| match finding.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Some(answer)),
                 Poll::Pending => left_alone.as_mut().poll(cx).map(|()| None),
             });
-            match found.await {
+            match result.await {
                 Some(answer) => break answer,
                 None if flight.goes_on.load(SeqCst) => break finding.as_mut().await,
                 None => {

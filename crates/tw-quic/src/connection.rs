@@ -192,9 +192,9 @@ impl Connection {
         }
         let outcome = shared.with(|engine| engine.send_stream(stream.engine()).write_chunks(chunks))?;
         Poll::Ready(match outcome {
-            Ok(written) => {
+            Ok(progress) => {
                 shared.queue();
-                Ok(written.bytes)
+                Ok(progress.bytes)
             }
             Err(engine::WriteError::Blocked) => {
                 remember(&mut shared.waiters.borrow_mut().streams.entry(stream).or_default().write, cx);

@@ -252,7 +252,7 @@ fn await_variables(plans: &mut [Plan], vars: &VarTable, table: &Table<Http>) {
         if vars.has_awaited() {
             for (module, awaited) in vars.awaited_by(&uses) {
                 let has_variables =
-                    table.modules().iter().any(|known| known.name == module && !known.variables().is_empty());
+                    table.modules().iter().any(|other| other.name == module && !other.variables().is_empty());
                 plan.await_variables(module, awaited, has_variables);
             }
         }

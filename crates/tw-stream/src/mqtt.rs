@@ -201,9 +201,9 @@ mod tests {
             let FirstPacket::Connect(connect, len) = first_packet(&more) else { panic!("{packet:?}") };
             assert_eq!((connect.client_id, len), (&b"id"[..], packet.len()));
             assert_eq!(connect.username.is_some() && connect.password == Some(b"pwd"), user);
-            let mut written = Vec::new();
-            connect.write(&mut written).unwrap();
-            assert_eq!(written, packet);
+            let mut bytes = Vec::new();
+            connect.write(&mut bytes).unwrap();
+            assert_eq!(bytes, packet);
         }
     }
 
@@ -212,11 +212,11 @@ mod tests {
         let bytes = packet(4, 2, b"\0\x02id");
         let FirstPacket::Connect(connect, _) = first_packet(&bytes) else { panic!("no packet") };
         let changed = Connect { client_id: b"other", username: Some(b"u"), ..connect };
-        let mut written = Vec::new();
-        changed.write(&mut written).unwrap();
-        assert_eq!(written, packet(4, 0x82, b"\0\x05other\0\x01u"));
+        let mut bytes = Vec::new();
+        changed.write(&mut bytes).unwrap();
+        assert_eq!(bytes, packet(4, 0x82, b"\0\x05other\0\x01u"));
         let long = vec![0; 65_536];
-        assert_eq!(Connect { client_id: &long, ..changed }.write(&mut written), None);
+        assert_eq!(Connect { client_id: &long, ..changed }.write(&mut bytes), None);
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         _ => listen == to,
     };
     let mut listens = process.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
-    let found = listens.find(|listen| takes(&listen.address)).map(|listen| listen.address.clone());
-    let (Some(listen), Some(services)) = (found, event_loop.services()) else {
+    let address = listens.find(|listen| takes(&listen.address)).map(|listen| listen.address.clone());
+    let (Some(listen), Some(services)) = (address, event_loop.services()) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
         return SessionStatus::OK;
     };

@@ -40,9 +40,10 @@ impl PrereadTime {
     /// # Errors
     /// End of the session: the client has left or taken too long, or its place is needed.
     pub async fn readable(&self, client: &Client, transport: &Transport) -> PhaseResult {
-        let left = self.timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(self.began));
+        let remaining =
+            self.timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(self.began));
         let ready =
-            ready_or_evicted(client.evictable(), &self.deadline, left, |cx| transport.poll_readable(cx));
+            ready_or_evicted(client.evictable(), &self.deadline, remaining, |cx| transport.poll_readable(cx));
         match ready.await {
             Ok(()) => Ok(()),
             Err(WaitError::Timeout | WaitError::Evicted | WaitError::Failed) => Err(SessionStatus::OK),

@@ -20,8 +20,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let Some(module) = file.path.strip_prefix(PAGES) else { continue };
         let path = format!("{TEXTS}{module}");
         let texts = tree.files.iter().find(|file| file.path == path).map_or("", |file| file.text.as_str());
-        let known: BTreeSet<_> = texts.lines().filter_map(|line| line.strip_prefix(HEADING)).collect();
-        for name in without_counterpart(&file.text).filter(|name| !known.contains(name)) {
+        let headings: BTreeSet<_> = texts.lines().filter_map(|line| line.strip_prefix(HEADING)).collect();
+        for name in without_counterpart(&file.text).filter(|name| !headings.contains(name)) {
             findings.push(Finding::advice(&path, 0, format!("no text about \"{name}\"")));
         }
     }

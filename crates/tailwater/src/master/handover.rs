@@ -119,7 +119,7 @@ impl Handover {
         let scripts = ScriptNeeds::of(&config, identity.as_ref());
         let env = environment(&config.main);
         let shutdown_timeout = config.main.shutdown_timeout;
-        let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
+        let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |interval| interval.min(SIGN_INTERVAL));
         let used =
             config.watched_certificates().map(|watched| (watched.files.clone(), watched.version())).collect();
         Self {

@@ -61,7 +61,7 @@ impl Plan {
 
 /// Place in front of the handlers of a module, which with all behind it move on by one.
 fn make_room(modules: &mut [(&'static str, usize)], module: &str) -> Option<usize> {
-    let (_, at) = *modules.iter().find(|(known, _)| *known == module)?;
+    let (_, at) = *modules.iter().find(|(name, _)| *name == module)?;
     modules.iter_mut().filter(|(_, start)| *start >= at).for_each(|(_, start)| *start += 1);
     Some(at)
 }

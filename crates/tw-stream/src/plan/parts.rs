@@ -15,7 +15,7 @@ impl PlanParts {
 
     /// Stores a value, in the place of one of the same type.
     pub fn put<T: Send + Sync + 'static>(&mut self, part: Arc<T>) {
-        self.0.retain(|known| !known.is::<T>());
+        self.0.retain(|part| !part.is::<T>());
         self.0.push(part);
     }
 }

@@ -80,14 +80,14 @@ impl PassTarget {
             Self::Variable { address, groups } => (address, groups),
         };
         let text = address.value(s);
-        let found = match std::str::from_utf8(&text) {
+        let group = match std::str::from_utf8(&text) {
             Ok(text) => match groups.find(text) {
                 Some(group) => return Ok(group.clone()),
                 None => upstream_block::alone(text, None, || address.is_given(s, 0)),
             },
             Err(_) => Err("invalid host".to_owned()),
         };
-        found.map_err(|error| format!("{error} in upstream \"{}\"", Text(&text)))
+        group.map_err(|error| format!("{error} in upstream \"{}\"", Text(&text)))
     }
 }
 

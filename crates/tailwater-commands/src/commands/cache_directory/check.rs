@@ -76,7 +76,7 @@ fn check(dir: &Path, options: &CacheCheckOptions, console: &Console) -> u8 {
     let checked = Checked::default();
     let (to, findings) = channel();
     let mut tally = Tally::default();
-    let (found, queue) = sync_channel(QUEUE);
+    let (files, queue) = sync_channel(QUEUE);
     let queue = Mutex::new(queue);
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
@@ -87,7 +87,7 @@ fn check(dir: &Path, options: &CacheCheckOptions, console: &Console) -> u8 {
             let removes = options.removes;
             scope.spawn(move || Checker { pace, checked, removes, to }.work(queue));
         }
-        scope.spawn(move || search(dir, found, to));
+        scope.spawn(move || search(dir, files, to));
         for finding in findings {
             tally.add(finding, console);
         }
@@ -170,9 +170,9 @@ impl Tally {
 }
 
 /// Finds what is to be checked, and checks the files of the cache itself.
-fn search(dir: &Path, found: SyncSender<CacheFile>, to: Sender<Finding>) {
+fn search(dir: &Path, files: SyncSender<CacheFile>, to: Sender<Finding>) {
     // The channel closes only when the command ends.
-    let mut send = |found_one| found.send(found_one).map_err(io::Error::other);
+    let mut send = |found_one| files.send(found_one).map_err(io::Error::other);
     if let Err(error) = walk(dir, &mut send) {
         // The error names the path.
         let _ = to.send(Finding::Failed { path: dir.to_owned(), error });

@@ -123,8 +123,8 @@ fn full_zone_is_logged() {
          server { listen 127.0.0.1:{port}; root html; limit_conn tiny 1; limit_rate 100; }",
     );
     // An entry with such a key takes 512 bytes.
-    let held: Vec<_> = (0..65).map(|n| hold(&server, &format!("/large?k={n:0240}"))).collect();
-    let statuses: Vec<_> = held.iter().map(|(_, status)| *status).collect();
+    let clients: Vec<_> = (0..65).map(|n| hold(&server, &format!("/large?k={n:0240}"))).collect();
+    let statuses: Vec<_> = clients.iter().map(|(_, status)| *status).collect();
     assert_eq!(statuses, [[200].repeat(64), vec![503]].concat());
     server.wait_error_log("[crit]").unwrap();
     let log = server.error_log();

@@ -74,8 +74,8 @@ fn websocket_over_h2_is_bidirectional() {
             open_stream(requests, extended_connect("/chat?a", "websocket")).await;
         assert_eq!(status, 200);
         assert_eq!(fields["sec-websocket-protocol"], "chat");
-        for gone in ["upgrade", "connection", "sec-websocket-accept", "content-length", "transfer-encoding"] {
-            assert!(!fields.contains_key(gone), "{gone}");
+        for name in ["upgrade", "connection", "sec-websocket-accept", "content-length", "transfer-encoding"] {
+            assert!(!fields.contains_key(name), "{name}");
         }
         let request = receiver.recv().await.unwrap();
         assert!(request.starts_with("GET /chat?a HTTP/1.1\r\n"), "{request}");

@@ -109,8 +109,8 @@ impl CommandSpec {
                 return Err(format!("duplicate \"{name}\" parameter in \"{}\" SSI command", self.name));
             }
         }
-        let mut wanted = self.parameters.iter().zip(&values);
-        match wanted.find(|((_, is_needed), value)| *is_needed && value.is_none()) {
+        let mut arguments = self.parameters.iter().zip(&values);
+        match arguments.find(|((_, is_needed), value)| *is_needed && value.is_none()) {
             Some(((name, _), _)) => {
                 Err(format!("mandatory \"{name}\" parameter is absent in \"{}\" SSI command", self.name))
             }
