@@ -260,6 +260,8 @@ pub struct ServicePort {
     pub number: u16,
     /// UDP; TCP otherwise.
     pub is_datagram: bool,
+    /// HTTP/2 without TLS (`appProtocol`).
+    pub is_h2c: bool,
 }
 
 impl Object for Service {
@@ -271,6 +273,7 @@ impl Object for Service {
                 name: text(&port["name"]),
                 number: u16::try_from(port["port"].as_u64()?).ok()?,
                 is_datagram: port["protocol"] == "UDP",
+                is_h2c: port["appProtocol"] == "kubernetes.io/h2c",
             })
         });
         let mut addresses: Vec<_> = list(&json["status"]["loadBalancer"]["ingress"])
@@ -325,6 +328,7 @@ impl Object for EndpointSlice {
                 name: text(&port["name"]),
                 number: u16::try_from(port["port"].as_u64()?).ok()?,
                 is_datagram: port["protocol"] == "UDP",
+                is_h2c: port["appProtocol"] == "kubernetes.io/h2c",
             })
         });
         let endpoints = list(&json["endpoints"]).map(|endpoint| {

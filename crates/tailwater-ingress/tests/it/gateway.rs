@@ -7,7 +7,7 @@ use tw_testkit::http2::Http2;
 use tw_testkit::http2_origin::{http2_origin, trailers};
 use tw_testkit::wait;
 
-use crate::cluster::{Cluster, INGRESSES, Pod, ingress, local};
+use crate::cluster::{Cluster, INGRESSES, Pod, SERVICES, ingress, local};
 
 const GROUP: &str = "/apis/gateway.networking.k8s.io";
 
@@ -188,6 +188,59 @@ fn filters_change_requests_and_answers() {
     expect_condition(&cluster, "httproutes/web", "ResolvedRefs", "False", "BackendNotFound");
     expect_condition(&cluster, "gateways/front", "Programmed", "True", "Programmed");
     expect_condition(&cluster, "gatewayclasses/tailwater", "Accepted", "True", "Accepted");
+}
+
+#[test]
+fn mirrors_copy_a_share_and_backends_speak_http2() {
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
+    let (pod, some, none) = (Pod::start("pod-a"), Pod::start("pod-some"), Pod::start("pod-none"));
+    for (name, pod) in [("web", &pod), ("some", &some), ("none", &none)] {
+        cluster.service("shop", name, &[pod]);
+    }
+    cluster.service("shop", "h2c", &[&Pod { addr: http2_pod(), count: Arc::default() }]);
+    let port = json!({"name": "web", "port": 80, "appProtocol": "kubernetes.io/h2c"});
+    cluster.api.put(
+        SERVICES,
+        json!({"metadata": {"name": "h2c", "namespace": "shop"}, "spec": {"clusterIP": "127.0.0.1", "ports": [port]}}),
+    );
+    class(&cluster);
+    gateway(&cluster, http());
+    let copy = |service: &str, percent: u32| json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": service, "port": 80}, "percent": percent}});
+    let path = |path: &str| json!([{"path": {"type": "PathPrefix", "value": path}}]);
+    let both = json!([{"name": "h2c", "port": 80}, {"name": "web", "port": 80}]);
+    route(
+        &cluster,
+        "shop",
+        "web",
+        &["shop.example"],
+        json!([
+            {"filters": [copy("some", 50), copy("none", 0)], "backendRefs": to("web")},
+            {"matches": path("/h2c"), "backendRefs": to("h2c")},
+            {"matches": path("/both"), "backendRefs": both},
+        ]),
+    );
+    cluster.start();
+    cluster.expect("shop.example", "/", 200, "pod-a");
+    for _ in 0..80 {
+        assert_eq!(cluster.get("shop.example", "/").status, 200);
+    }
+    let served = pod.count();
+    assert!(wait::until(wait::TIMEOUT, || some.count() > 10), "{}", cluster.config());
+    assert!(some.count() + 10 < served, "{} of {served}", some.count());
+    assert_eq!(none.count(), 0);
+    let response = cluster.get("shop.example", "/h2c/x");
+    assert_eq!((response.status, &*response.text()), (200, "http2 /h2c/x"), "{}", cluster.log());
+    assert_eq!(cluster.get("shop.example", "/both").status, 500);
+    expect_condition(&cluster, "gatewayclasses/tailwater", "Accepted", "True", "Accepted");
+}
+
+/// Pod that speaks HTTP/2 without TLS: its answer has the path.
+fn http2_pod() -> std::net::SocketAddr {
+    http2_origin(h2::server::Builder::new(), move |mut request| async move {
+        let path = request.head.uri().path().to_owned();
+        let mut body = request.begin(200, &[("content-type", "text/plain")]);
+        let _ = body.send_data(format!("http2 {path}").into(), true);
+    })
 }
 
 #[test]

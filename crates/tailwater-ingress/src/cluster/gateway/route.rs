@@ -137,7 +137,12 @@ pub enum Filter {
         path: Option<NewPath>,
     },
     /// Another backend gets a copy.
-    Mirror(RouteBackend),
+    Mirror {
+        /// The backend.
+        backend: RouteBackend,
+        /// Ten-thousandths of the requests that are copied.
+        share: u64,
+    },
 }
 
 /// Backend with a weight.
@@ -388,10 +393,8 @@ impl Filter {
             }
             "RequestMirror" => {
                 let json = &json["requestMirror"];
-                if !json["percent"].is_null() || !json["fraction"].is_null() {
-                    return Err("a mirror of some of the requests".to_owned());
-                }
-                Ok(Self::Mirror(RouteBackend::read(&json["backendRef"], own)))
+                let share = mirror_share(json).ok_or("a mirror of an impossible share")?;
+                Ok(Self::Mirror { backend: RouteBackend::read(&json["backendRef"], own), share })
             }
             other => Err(format!("filter \"{other}\"")),
         }
@@ -407,6 +410,21 @@ impl RouteBackend {
             weight: u32::try_from(weight).unwrap_or(1_000_000).min(1_000_000),
         }
     }
+}
+
+/// Ten-thousandths of the requests that a mirror copies: all of them if it says neither percent nor fraction.
+fn mirror_share(json: &Value) -> Option<u64> {
+    let fraction = &json["fraction"];
+    let (part, whole) = match (json["percent"].is_null(), fraction.is_null()) {
+        (true, true) => return Some(10_000),
+        (false, true) => (json["percent"].as_u64()?, 100),
+        (true, false) if fraction["denominator"].is_null() => (fraction["numerator"].as_u64()?, 100),
+        (true, false) => (fraction["numerator"].as_u64()?, fraction["denominator"].as_u64()?),
+        (false, false) => return None,
+    };
+    let is_possible = part <= whole && whole > 0;
+    // A share that rounds to nothing is the smallest one that can be written.
+    is_possible.then(|| part.checked_mul(10_000))?.map(|parts| (parts / whole).max(u64::from(part > 0)))
 }
 
 /// Milliseconds of a duration such as `1h30m` or `500ms`.
@@ -437,6 +455,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn mirrors_copy_a_share() {
+        for (json, expected) in [
+            (json!({}), Some(10_000)),
+            (json!({"percent": 0}), Some(0)),
+            (json!({"percent": 20}), Some(2000)),
+            (json!({"percent": 101}), None),
+            (json!({"percent": -1}), None),
+            (json!({"fraction": {"numerator": 7}}), Some(700)),
+            (json!({"fraction": {"numerator": 1, "denominator": 3}}), Some(3333)),
+            (json!({"fraction": {"numerator": 1, "denominator": 1_000_000}}), Some(1)),
+            (json!({"fraction": {"numerator": 0, "denominator": 0}}), None),
+            (json!({"fraction": {"numerator": u64::MAX, "denominator": u64::MAX}}), None),
+            (json!({"percent": 1, "fraction": {"numerator": 1}}), None),
+        ] {
+            assert_eq!(mirror_share(&json), expected, "{json}");
+        }
+    }
+
+    #[test]
     fn durations_are_those_of_the_api() {
         for (text, expected) in [
             ("10s", Some(10_000)),
@@ -456,7 +493,7 @@ mod tests {
     fn unknown_parts_are_named() {
         let rule = json!({
             "matches": [{"path": {"type": "Glob", "value": "/*"}}],
-            "filters": [{"type": "CORS"}, {"type": "RequestMirror", "requestMirror": {"percent": 5}}],
+            "filters": [{"type": "CORS"}, {"type": "RequestMirror", "requestMirror": {"percent": 500}}],
             "backendRefs": [{"name": "a", "filters": [{"type": "CORS"}]}],
             "retry": {}, "timeouts": {"request": "x"},
         });

@@ -373,7 +373,7 @@ impl Attachment {
         }
         let backends = route.rules.iter().flat_map(|rule| {
             let mirrors = rule.filters.iter().filter_map(|filter| match filter {
-                crate::cluster::gateway::Filter::Mirror(backend) => Some(backend),
+                crate::cluster::gateway::Filter::Mirror { backend, .. } => Some(backend),
                 _ => None,
             });
             rule.backends.iter().chain(mirrors)

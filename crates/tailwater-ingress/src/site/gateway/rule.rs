@@ -76,14 +76,22 @@ pub(super) fn write(
                 }
                 rule_lines.location.extend(path.as_ref().map(|path| rewrite(entry, path)).transpose()?);
             }
-            Filter::Mirror(backend) => {
+            Filter::Mirror { share: 0, .. } => {}
+            Filter::Mirror { backend, share } => {
                 mirrors += 1;
                 if let Destination::Group(group) = destination(builder, entry, backend) {
                     let path = format!("{OWN_PATHS}/mirror/{id}-{mirrors}");
                     rule_lines.location.push(format!("mirror {path};"));
+                    rule_lines.server.extend([format!("location = {path} {{"), "internal;".to_owned()]);
+                    if *share < 10_000 {
+                        let variable = format!("$gateway_mirror_{id}_{mirrors}");
+                        // The text before the number makes the choice independent of that between backends.
+                        let line = format!("split_clients \"{mirrors} $request_id\" {variable}");
+                        let percent = format!("{}.{:02}%", share / 100, share % 100);
+                        rule_lines.http.push(format!("{line} {{ {percent} \"1\"; * \"\"; }}"));
+                        rule_lines.server.push(format!("if ({variable} = \"\") {{ return 204; }}"));
+                    }
                     rule_lines.server.extend([
-                        format!("location = {path} {{"),
-                        "internal;".to_owned(),
                         "proxy_set_header Host $ingress_host;".to_owned(),
                         format!("proxy_pass http://{group}$request_uri;"),
                         "}".to_owned(),
@@ -92,6 +100,7 @@ pub(super) fn write(
             }
         }
     }
+    let is_h2c = !is_grpc && speaks_h2c(builder, entry)?;
     let target = choose(builder, entry, id, &mut rule_lines);
     let target = match target {
         Destination::Status(status) => {
@@ -130,7 +139,7 @@ pub(super) fn write(
     for (name, value) in FIELDS {
         let is_replaced = own_fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         // A connection of HTTP/2 knows neither.
-        let is_hop = is_grpc && matches!(*name, "Upgrade" | "Connection");
+        let is_hop = (is_grpc || is_h2c) && matches!(*name, "Upgrade" | "Connection");
         if !is_replaced && !is_hop {
             rule_lines.location.push(format!("{family}_set_header {name} {value};"));
         }
@@ -138,9 +147,32 @@ pub(super) fn write(
     for (name, value) in own_fields {
         rule_lines.location.push(format!("{family}_set_header {name} {value};"));
     }
+    if is_h2c {
+        rule_lines.location.retain(|line| !line.starts_with("proxy_http_version "));
+        rule_lines.location.push("proxy_http_version 2;".to_owned());
+    }
     let scheme = if is_grpc { "grpc" } else { "http" };
     rule_lines.location.push(format!("{family}_pass {scheme}://{target};"));
     Ok(rule_lines)
+}
+
+/// Returns true if the services of all backends name HTTP/2 without TLS as their protocol.
+///
+/// # Errors
+/// Some of them do, and others do not.
+fn speaks_h2c(builder: &Builder<'_>, entry: &Entry<'_>) -> Result<bool, String> {
+    let mut answers = entry.rule.backends.iter().filter(|backend| backend.weight > 0).filter_map(|backend| {
+        let service = builder.snapshot.services.get(&backend.service.name)?;
+        let port =
+            service.ports.iter().find(|port| Some(port.number) == backend.port && !port.is_datagram)?;
+        Some(port.is_h2c)
+    });
+    let first = answers.next().unwrap_or(false);
+    if answers.all(|answer| answer == first) {
+        Ok(first)
+    } else {
+        Err("backends with appProtocol kubernetes.io/h2c beside others".to_owned())
+    }
 }
 
 /// Group of a backend, or the status with which its share is answered.
