@@ -71,6 +71,8 @@ pub struct Listener {
     pub passthrough: bool,
     /// Certificates.
     pub certificates: Vec<Reference>,
+    /// Certificates of clients are to be checked.
+    pub wants_client_certificates: bool,
     /// Namespaces of routes.
     pub namespaces: Namespaces,
     /// Kinds of routes that are allowed, with their group; none means those of the protocol.
@@ -117,6 +119,7 @@ impl Object for Gateway {
     fn read(json: &Value) -> Option<Self> {
         let metadata = Metadata::read(json)?;
         let own = &metadata.name.namespace;
+        let frontend = &json["spec"]["tls"]["frontend"];
         let listeners = list(&json["spec"]["listeners"]).map(|listener| {
             let routes = &listener["allowedRoutes"];
             let tls = &listener["tls"];
@@ -131,6 +134,8 @@ impl Object for Gateway {
                 certificates: certificates
                     .map(|reference| Reference::read(reference, "Secret", own))
                     .collect(),
+                wants_client_certificates: !tls["frontendValidation"].is_null()
+                    || has_client_validation(frontend, port(&listener["port"])),
                 namespaces: Namespaces::read(&routes["namespaces"]),
                 kinds: list(&routes["kinds"])
                     .map(|kind| (kind["group"].as_str().unwrap_or(GROUP).to_owned(), text(&kind["kind"])))
@@ -145,6 +150,13 @@ impl Object for Gateway {
             metadata,
         })
     }
+}
+
+/// Returns true if a Gateway's `tls.frontend` has rules for the certificates of clients of this port.
+fn has_client_validation(frontend: &Value, number: Option<u16>) -> bool {
+    let of_port = list(&frontend["perPort"]).find(|entry| port(&entry["port"]) == number);
+    let tls = of_port.map_or(&frontend["default"], |entry| &entry["tls"]);
+    !tls["validation"].is_null()
 }
 
 impl Gateway {
@@ -267,5 +279,19 @@ mod tests {
         assert!(!selected.allow("x", "x", None));
         assert!(!Namespaces::read(&json!({"from": "Odd"})).allow("x", "x", None));
         assert!(Namespaces::read(&json!(null)).allow("x", "x", None));
+    }
+
+    #[test]
+    fn client_validation_of_a_port_replaces_the_default() {
+        let rules = json!({"validation": {"caCertificateRefs": [{"name": "ca"}]}});
+        for (frontend, of_443, of_8443) in [
+            (json!(null), false, false),
+            (json!({"default": rules}), true, true),
+            (json!({"default": rules, "perPort": [{"port": 8443, "tls": {}}]}), true, false),
+            (json!({"default": {}, "perPort": [{"port": 8443, "tls": rules}]}), false, true),
+        ] {
+            assert_eq!(has_client_validation(&frontend, Some(443)), of_443, "{frontend}");
+            assert_eq!(has_client_validation(&frontend, Some(8443)), of_8443, "{frontend}");
+        }
     }
 }

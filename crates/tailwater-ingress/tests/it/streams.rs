@@ -458,3 +458,34 @@ fn tls_routes_end_tls_with_the_certificate_of_the_listener() {
     expect_condition(&cluster, "gateways/front", "Conflicted", "True", "ProtocolConflict");
     expect_condition(&cluster, "tlsroutes/a", "Accepted", "True", "Accepted");
 }
+
+#[test]
+fn listener_that_asks_for_client_certificates_is_not_served_without_them() {
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
+    let authority = Authority::new();
+    let pod = Pod::start("pod-a");
+    cluster.service("shop", "web", &[&pod]);
+    certificate(&cluster, &authority, "cert", "tls.example");
+    class(&cluster);
+    let [mutual, plain] = [(); 2].map(|()| Port::reserve().unwrap());
+    let listener = |name: &str, port: &Port, validation: serde_json::Value| {
+        json!({"name": name, "port": port.number(), "protocol": "TLS", "hostname": "tls.example",
+            "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}], "frontendValidation": validation}})
+    };
+    let validation = json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
+    gateway(
+        &cluster,
+        json!([listener("mutual", &mutual, validation), listener("plain", &plain, json!(null))]),
+    );
+    stream_route(
+        &cluster,
+        "tlsroutes",
+        "a",
+        &json!({"hostnames": ["tls.example"], "rules": [{"backendRefs": to("web")}]}),
+    );
+    cluster.start();
+    let text = https(&plain, &authority, "tls.example");
+    assert!(text.as_ref().is_ok_and(|text| text.contains("pod-a")), "{text:?}\n{}", cluster.config());
+    assert!(https(&mutual, &authority, "tls.example").is_err());
+    expect_condition(&cluster, "gateways/front", "Accepted", "False", "UnsupportedValue");
+}

@@ -225,6 +225,10 @@ fn accept(
     if !(listener.hostname.is_empty() || is_hostname(&listener.hostname)) {
         return Err(("UnsupportedValue", "the host is invalid".to_owned()));
     }
+    if listener.wants_client_certificates && ends_tls(listener) {
+        let text = "certificates of clients are not checked for a Gateway: use an Ingress with auth-tls-secret";
+        return Err(("UnsupportedValue", text.to_owned()));
+    }
     let own = [&options.http, &options.https, &options.status].map(|address| port_of(address));
     let port = socket_of(listener);
     let is_mapped = matches!(listener.port, 80 | 443);
