@@ -543,7 +543,8 @@ mod tests {
     #[test]
     fn future_of_a_relay_has_everything_once() {
         let size = size_of_future(relay);
-        assert!(size <= 2 * size_of::<Direction<&Transport, &Transport>>() + 136, "{size}");
+        // A deadline holds its timer; there is none on the heap.
+        assert!(size <= 2 * size_of::<Direction<&Transport, &Transport>>() + 152, "{size}");
     }
 
     #[test]

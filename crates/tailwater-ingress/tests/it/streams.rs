@@ -468,7 +468,7 @@ fn listener_that_asks_for_client_certificates_is_not_served_without_them() {
     certificate(&cluster, &authority, "cert", "tls.example");
     class(&cluster);
     let [mutual, plain] = [(); 2].map(|()| Port::reserve().unwrap());
-    let listener = |name: &str, port: &Port, validation: serde_json::Value| {
+    let listener = |name: &str, port: &Port, validation: Value| {
         json!({"name": name, "port": port.number(), "protocol": "TLS", "hostname": "tls.example",
             "tls": {"mode": "Terminate", "certificateRefs": [{"name": "cert"}], "frontendValidation": validation}})
     };

@@ -226,7 +226,8 @@ fn accept(
         return Err(("UnsupportedValue", "the host is invalid".to_owned()));
     }
     if listener.wants_client_certificates && ends_tls(listener) {
-        let text = "certificates of clients are not checked for a Gateway: use an Ingress with auth-tls-secret";
+        let text =
+            "certificates of clients are not checked for a Gateway: use an Ingress with auth-tls-secret";
         return Err(("UnsupportedValue", text.to_owned()));
     }
     let own = [&options.http, &options.https, &options.status].map(|address| port_of(address));
