@@ -15,6 +15,8 @@
 //! 2 % ([`CHANGE_MAX`]). It does not fail: another compiler, allocator or build profile changes the counts of the same
 //! code by more than that, and a feature may be worth its price.
 //!
+//! `--out DIR` writes all functions of each case, and callgrind's profile of its last round, which has the callers of each function.
+//!
 //! On Ctrl-C the part that measures ([`work`]) stays, out of reach of the terminal's signal, until it has ended and
 //! removed everything that it has started.
 

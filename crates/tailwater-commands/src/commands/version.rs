@@ -281,7 +281,9 @@ fn arguments() -> String {
             directive.name == module.directive && directive.contexts & module.contexts != 0
         })
     };
-    let mut text = format!("--prefix={} --conf-path={DEFAULT_FILE}", DEFAULT_PREFIX.trim_end_matches('/'));
+    // The build is the name that `server_tokens build` shows.
+    let prefix = DEFAULT_PREFIX.trim_end_matches('/');
+    let mut text = format!("--prefix={prefix} --conf-path={DEFAULT_FILE} --build=Linux");
     for module in OPTIONAL.iter().filter(has) {
         let _ = write!(text, " --with-{}", module.word);
     }

@@ -1,7 +1,5 @@
 //! `tailwater top`: another program, which is found beside this one.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use tw_testkit::TempDir;
@@ -10,7 +8,9 @@ use tw_testkit::TempDir;
 fn run(dir: &TempDir, words: &[&str]) -> Output {
     let binary = dir.join("tailwater");
     if !binary.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_tailwater"), &binary).unwrap();
+        // By another process: children that other tests start would hold the copy open for writing, and it could not be started.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tailwater")).arg(&binary).status().unwrap();
+        assert!(copied.success());
     }
     Command::new(binary).arg("top").args(words).env("PATH", dir.path()).output().unwrap()
 }
@@ -27,8 +27,7 @@ fn missing_program_is_an_error() {
 #[test]
 fn program_beside_gets_all_words() {
     let dir = TempDir::new("top").unwrap();
-    let script = dir.write("tailwater-top", "#!/bin/sh\necho \"$#: $*\"\nexit 7\n").unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    dir.write_program("tailwater-top", "echo \"$#: $*\"\nexit 7", 0o755).unwrap();
     let output = run(&dir, &["--once", "a b", "-h"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "3: --once a b -h\n");
     assert_eq!(output.status.code(), Some(7));
