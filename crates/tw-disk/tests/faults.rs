@@ -154,6 +154,7 @@ fn delays_end_when_the_rules_change() {
         let before = hits(FaultOp::Open, FaultEffect::Delay);
         let mut opening = std::pin::pin!(disk.open(&mut account, &path, &OpenOptions::READ));
         while hits(FaultOp::Open, FaultEffect::Delay) == before {
+            #[expect(clippy::disallowed_methods, reason = "the runtime of this test has a timer driver")]
             let early = tokio::time::timeout(Duration::from_millis(1), &mut opening).await;
             assert!(early.is_err(), "it waits for an hour");
         }

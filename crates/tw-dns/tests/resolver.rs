@@ -400,7 +400,7 @@ fn after_expiry(settings: Settings, again: usize) -> (Vec<Resolution>, Vec<bool>
             if n == 0
                 && let Ok(addresses) = &addresses
             {
-                tokio::time::sleep_until(addresses.expires.into()).await;
+                tw_rt::time::sleep_until(addresses.expires).await;
             }
             stale.push(addresses.as_ref().is_ok_and(|addresses| addresses.is_stale));
             all.push(text(addresses));

@@ -14,7 +14,7 @@ use crate::method::Method;
 use crate::{date, hop, num, scan, status};
 use memo::MemoGaps;
 
-pub use list::list_fields;
+pub use list::{FieldVisitor, list_fields};
 pub use memo::HeadMemo;
 
 /// Room that a typical head takes, so that `out` grows once.

@@ -98,6 +98,7 @@ impl Deadline {
         match &mut self.timer {
             Some(ArmedTimer::Tokio(sleep)) => poll_tokio(sleep, at, cx),
             None if !timers::is_running() => {
+                #[expect(clippy::disallowed_methods, reason = "this thread runs no loop")]
                 let mut sleep = Box::pin(tokio::time::sleep_until(at.into()));
                 let poll = poll_tokio(&mut sleep, at, cx);
                 self.timer = Some(ArmedTimer::Tokio(sleep));

@@ -203,7 +203,9 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 async fn within<F: Future>(future: F) -> io::Result<F::Output> {
-    tokio::time::timeout(wait::TIMEOUT, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
+    #[expect(clippy::disallowed_methods, reason = "this runtime has a timer driver")]
+    let within = tokio::time::timeout(wait::TIMEOUT, future);
+    within.await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
 /// Connection on which a test sends arbitrary frames.

@@ -163,9 +163,10 @@ mod tests {
         }
     }
 
-    /// A quarter of what an idle connection costs: 160 bytes with the counters of its `Rc`, for which the allocator has blocks.
+    /// A quarter of what an idle connection costs: 176 bytes with the counters of its `Rc`, in a block of 192. The timer of its deadline is in
+    /// it and has no block of its own.
     #[test]
     fn connection_is_small() {
-        assert!(size_of::<Http1Connection>() <= 144, "{}", size_of::<Http1Connection>());
+        assert!(size_of::<Http1Connection>() <= 160, "{}", size_of::<Http1Connection>());
     }
 }

@@ -5,13 +5,15 @@ use crate::fields::Fields;
 use crate::header_name::HeaderName;
 use crate::num;
 
+/// Function that gets a name, in any case, the result of [`HeaderName::find`] for it, and the value.
+pub type FieldVisitor<'a> = dyn FnMut(&[u8], Option<HeaderName>, &[u8]) + 'a;
+
 impl ResponseHead {
-    /// Calls `each` with the name, in any case, the result of [`HeaderName::find`] for it, and the value of every field but the status. Connection-specific
-    /// fields and `Transfer-Encoding` are left out, so their settings in `context` do not matter. Values are not
-    /// checked: the caller handles invalid bytes.
+    /// Calls `each` for every field but the status. Connection-specific fields and `Transfer-Encoding` are left out, so their settings in
+    /// `context` do not matter. Values are not checked: the caller handles invalid bytes.
     ///
     /// Cost: one buffer for composed values.
-    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], Option<HeaderName>, &[u8])) {
+    pub fn list(&self, context: &EncodeContext<'_>, each: &mut FieldVisitor<'_>) {
         let has_content = self.status != 204;
         let mut text = Vec::new();
         if !context.server.is_empty() && self.writes(HeaderName::Server) {
@@ -63,7 +65,7 @@ impl ResponseHead {
 }
 
 /// Gives `each` those fields that a list may have, as [`ResponseHead::list`] does.
-pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], Option<HeaderName>, &[u8])) {
+pub fn list_fields(fields: &Fields, each: &mut FieldVisitor<'_>) {
     for (name, known_name, value) in fields.iter_known() {
         if !known_name.is_some_and(is_of_connection) {
             each(name, known_name, value);
