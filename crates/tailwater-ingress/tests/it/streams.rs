@@ -427,6 +427,15 @@ fn tcp_and_udp_routes_share_a_number_and_the_oldest_route_is_served() {
     assert!(patches.last().is_some_and(is_announced), "{patches:#?}");
 }
 
+/// Starts the controller with a TLSRoute from `tls.example` to the service `web`, and expects its response at a port.
+fn expect_tls_route(cluster: &mut Cluster, authority: &Authority, port: &Port) {
+    let spec = json!({"hostnames": ["tls.example"], "rules": [{"backendRefs": to("web")}]});
+    stream_route(cluster, "tlsroutes", "a", &spec);
+    cluster.start();
+    let text = https(port, authority, "tls.example");
+    assert!(text.as_ref().is_ok_and(|text| text.contains("pod-a")), "{text:?}\n{}", cluster.config());
+}
+
 #[test]
 fn tls_routes_end_tls_with_the_certificate_of_the_listener() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
@@ -444,15 +453,7 @@ fn tls_routes_end_tls_with_the_certificate_of_the_listener() {
         &cluster,
         json!([listener("end", "Terminate", "tls.example"), listener("pass", "Passthrough", "pass.example")]),
     );
-    stream_route(
-        &cluster,
-        "tlsroutes",
-        "a",
-        &json!({"hostnames": ["tls.example"], "rules": [{"backendRefs": to("web")}]}),
-    );
-    cluster.start();
-    let text = https(&port, &authority, "tls.example");
-    assert!(text.as_ref().is_ok_and(|text| text.contains("pod-a")), "{text:?}\n{}", cluster.config());
+    expect_tls_route(&mut cluster, &authority, &port);
     assert!(https(&port, &authority, "other.example").is_err());
     // A port either decrypts or passes through.
     expect_condition(&cluster, "gateways/front", "Conflicted", "True", "ProtocolConflict");
@@ -477,15 +478,7 @@ fn listener_that_asks_for_client_certificates_is_not_served_without_them() {
         &cluster,
         json!([listener("mutual", &mutual, validation), listener("plain", &plain, json!(null))]),
     );
-    stream_route(
-        &cluster,
-        "tlsroutes",
-        "a",
-        &json!({"hostnames": ["tls.example"], "rules": [{"backendRefs": to("web")}]}),
-    );
-    cluster.start();
-    let text = https(&plain, &authority, "tls.example");
-    assert!(text.as_ref().is_ok_and(|text| text.contains("pod-a")), "{text:?}\n{}", cluster.config());
+    expect_tls_route(&mut cluster, &authority, &plain);
     assert!(https(&mutual, &authority, "tls.example").is_err());
     expect_condition(&cluster, "gateways/front", "Accepted", "False", "UnsupportedValue");
 }

@@ -269,7 +269,7 @@ fn client_that_reads_slowly_holds_no_process() {
         let body = client.read_response().unwrap().body;
         (body.len(), body.last().copied())
     };
-    // Nobody reads these responses, and another request has its own meanwhile.
+    // The clients of these responses do not read; another request gets its response meanwhile.
     let asks = begin("/asks");
     assert_eq!(get(&server, "/state?n=1").text(), "1: undefined");
     let later = begin("/later");
